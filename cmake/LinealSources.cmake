@@ -1,0 +1,23 @@
+# What there is to compile, and what the modules export.
+file(GLOB LNL_FORM_SOURCES CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/forms/*.c")
+file(GLOB LNL_KERNEL_SOURCES CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/kernels/*.c")
+file(GLOB LNL_TOP_SOURCES CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/*.c")
+set(LNL_CORE_SOURCES ${LNL_TOP_SOURCES} ${LNL_FORM_SOURCES} ${LNL_KERNEL_SOURCES})
+set(LNL_ABI_SOURCE "${CMAKE_SOURCE_DIR}/wasm/abi.c")
+set(LNL_ABI_HEADER "${CMAKE_SOURCE_DIR}/wasm/abi.h")
+
+# The names of the functions that `header` declares with the given prefix, in
+# order. The header is the only list of exports; a name that is declared but
+# not defined fails the link.
+function(lnl_declared_functions header prefix out)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${header}")
+  file(READ "${header}" text)
+  string(REGEX REPLACE "/[*]([^*]|[*]+[^*/])*[*]+/" " " text "${text}")
+  string(REGEX MATCHALL "${prefix}[a-z0-9_]+[(]" calls "${text}")
+  list(TRANSFORM calls REPLACE "[(]$" "")
+  list(REMOVE_DUPLICATES calls)
+  if(NOT calls)
+    message(FATAL_ERROR "${header} declares no ${prefix}* function")
+  endif()
+  set(${out} ${calls} PARENT_SCOPE)
+endfunction()

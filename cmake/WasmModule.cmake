@@ -1,0 +1,69 @@
+# The modules of the package: no imports, nothing exported but the functions of
+# wasm/abi.h and the memory; and the WASI command.
+
+set(LNL_WASM_OPT "${CMAKE_SOURCE_DIR}/node_modules/binaryen/bin/wasm-opt")
+if(NOT EXISTS "${LNL_WASM_OPT}")
+  message(FATAL_ERROR "wasm-opt (npm package binaryen) is missing: run `npm ci`, or `bash scripts/setup.sh build`")
+endif()
+find_program(LNL_NODE node REQUIRED)
+
+# The stack comes first in memory, so that an overflow traps below address 0
+# instead of running into data. --strip-debug keeps the target_features
+# section: wasm-opt reads there what it may use.
+set(LNL_WASM_COMPILE -msimd128 "SHELL:-mllvm -disable-lsr")
+set(LNL_WASM_LINK
+  -Wl,--stack-first -Wl,-z,stack-size=262144
+  -Wl,--max-memory=4294967296
+  -Wl,--gc-sections -Wl,--strip-debug)
+
+# Links `target` without an entry point, exporting memory and the given functions.
+function(lnl_link_reactor target)
+  target_link_options(${target} PRIVATE ${LNL_WASM_LINK} -nostartfiles -Wl,--no-entry -Wl,--fatal-warnings)
+  foreach(name IN LISTS ARGN)
+    target_link_options(${target} PRIVATE "-Wl,--export=${name}")
+  endforeach()
+endfunction()
+
+# dist/<output> = wasm-opt(target).
+function(lnl_optimize target output)
+  set(path "${LNL_DIST}/${output}")
+  get_filename_component(folder "${path}" DIRECTORY)
+  add_custom_command(
+    OUTPUT "${path}"
+    COMMAND "${CMAKE_COMMAND}" -E make_directory "${folder}"
+    COMMAND "${LNL_NODE}" "${LNL_WASM_OPT}" -O2 "$<TARGET_FILE:${target}>" -o "${path}.tmp"
+    COMMAND "${CMAKE_COMMAND}" -E rename "${path}.tmp" "${path}"
+    DEPENDS ${target} "${LNL_WASM_OPT}"
+    COMMENT "wasm-opt ${output}"
+    VERBATIM)
+  add_custom_target(dist-${target} ALL DEPENDS "${path}")
+endfunction()
+
+# dist/lineal-<variant>.wasm and dist/test/kernels-<variant>.wasm. Further
+# arguments: the compile flags that make the variant.
+function(lnl_wasm_module variant)
+  add_library(core-${variant} OBJECT ${LNL_CORE_SOURCES})
+  target_link_libraries(core-${variant} PRIVATE lnl_flags)
+  target_compile_options(core-${variant} PRIVATE ${LNL_WASM_COMPILE} ${ARGN})
+  # clang-tidy reads the commands of one variant: the one with the most code.
+  if(variant STREQUAL "relaxed")
+    set_target_properties(core-${variant} PROPERTIES EXPORT_COMPILE_COMMANDS ON)
+  endif()
+
+  lnl_declared_functions("${LNL_ABI_HEADER}" lnl_abi_ exports)
+  add_executable(lineal-${variant} "${LNL_ABI_SOURCE}" $<TARGET_OBJECTS:core-${variant}>)
+  target_link_libraries(lineal-${variant} PRIVATE lnl_flags)
+  target_compile_options(lineal-${variant} PRIVATE ${LNL_WASM_COMPILE} ${ARGN})
+  lnl_link_reactor(lineal-${variant} ${exports})
+  lnl_optimize(lineal-${variant} "lineal-${variant}.wasm")
+endfunction()
+
+# dist/lineal-wasi.wasm: a command, so it has _start and the imports of WASI.
+function(lnl_wasi_command)
+  add_executable(lineal-wasi "${CMAKE_SOURCE_DIR}/wasm/wasi_main.c" ${LNL_CORE_SOURCES})
+  target_link_libraries(lineal-wasi PRIVATE lnl_flags)
+  target_compile_definitions(lineal-wasi PRIVATE LNL_LIBC_HEAP)
+  target_compile_options(lineal-wasi PRIVATE ${LNL_WASM_COMPILE})
+  target_link_options(lineal-wasi PRIVATE ${LNL_WASM_LINK})
+  lnl_optimize(lineal-wasi "lineal-wasi.wasm")
+endfunction()

@@ -1,0 +1,437 @@
+// The only file that touches wasm memory: compiles and instantiates a module,
+// and wraps each export of wasm/abi.h. Rules kept here: pointers are unsigned
+// (>>> 0, they pass 2 GiB), 64-bit quantities are doubles, and a view of the
+// memory is taken anew after each call, because each call may grow it.
+import { LinealError } from './errors.js';
+
+const ABI_VERSION = 1;
+
+export const STATUS = /** @type {const} */ ({ OK: 0, NEED_BYTES: 1, MORE: 2, CANCELLED: 3, CONTEXT_FULL: 4 });
+export const TEXT = /** @type {const} */ ({
+  EXPLAIN_JSON: 0, EXPLAIN: 1, INSPECT_JSON: 2, INSPECT: 3, MEMORY_JSON: 4, PLAN_JSON: 5,
+});
+// In the order of the NUM_ enumeration.
+const NUMBER_NAMES = /** @type {const} */ ([
+  'fits', 'nCtx', 'nCtxTrain', 'nVocab', 'nPast', 'bos', 'eos', 'hasTokenizer', 'allocCalls', 'growCalls',
+  'liveBytes', 'highWaterBytes', 'hostBytes', 'chunk', 'weightBytes', 'loadedBytes', 'addsBos', 'liveBlocks',
+  'headerBytes',
+]);
+/** @typedef {typeof NUMBER_NAMES[number]} NumberName */
+const NUMBER = /** @type {Record<NumberName, number>} */ (
+  Object.fromEntries(NUMBER_NAMES.map((name, index) => [name, index]))
+);
+
+const HOST_KIND = { browser: 0, node: 1, wasi: 2, native: 3 };
+const KV_TYPE = { auto: 0, f32: 1, f16: 2 };
+const ISA_NAMES = ['scalar', 'base', 'relaxed'];
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+
+/** @type {Map<string, Promise<WebAssembly.Module>>} */
+const modules = new Map();
+
+/**
+ * Compiles once per URL; a failure is not remembered.
+ * @param {URL} url
+ * @returns {Promise<WebAssembly.Module>}
+ */
+export function compileModule(url) {
+  const known = modules.get(url.href);
+  if (known) return known;
+  const compiled = compile(url);
+  modules.set(url.href, compiled);
+  compiled.catch(() => modules.delete(url.href));
+  return compiled;
+}
+
+/** @param {URL} url */
+async function compile(url) {
+  let bytes;
+  try {
+    if (url.protocol === 'file:') {
+      const { readFile } = await import('node:fs/promises');
+      bytes = await readFile(url);
+    } else {
+      const response = await fetch(url, { credentials: 'same-origin' });
+      if (!response.ok) throw new Error(`HTTP status ${response.status}`);
+      const type = response.headers.get('content-type') ?? '';
+      // compileStreaming insists on this type; other servers cost one copy of a small file.
+      if (type.split(';')[0].trim() === 'application/wasm' && WebAssembly.compileStreaming) {
+        return await WebAssembly.compileStreaming(response);
+      }
+      bytes = await response.arrayBuffer();
+    }
+  } catch (error) {
+    const text = error instanceof Error ? error.message : String(error);
+    const Code = error instanceof WebAssembly.CompileError ? 'WASM_UNSUPPORTED' : 'WASM_UNAVAILABLE';
+    throw new LinealError(Code, `the module ${url.href} could not be loaded: ${text}`, {
+      detail: { url: url.href }, cause: error,
+    });
+  }
+  try {
+    return await WebAssembly.compile(bytes);
+  } catch (error) {
+    const text = error instanceof Error ? error.message : String(error);
+    throw new LinealError('WASM_UNSUPPORTED', `the engine refused the module ${url.href}: ${text}`, {
+      detail: { url: url.href }, cause: error,
+    });
+  }
+}
+
+/**
+ * One instance of the module with one engine in it. Dropping it gives the
+ * whole linear memory back. After a trap it is dead: every call throws INTERNAL.
+ */
+export class Core {
+  /** @type {any} */ #exports;
+  /** @type {WebAssembly.Memory} */ #memory;
+  #engine = 0;
+  #dead = '';
+
+  /** @param {WebAssembly.Instance} instance */
+  constructor(instance) {
+    this.#exports = instance.exports;
+    this.#memory = /** @type {WebAssembly.Memory} */ (instance.exports.memory);
+  }
+
+  /**
+   * @param {WebAssembly.Module} module
+   * @param {import('./index.d.ts').HostCapabilities} host
+   */
+  static async create(module, host) {
+    const instance = await WebAssembly.instantiate(module, {});
+    const core = new Core(instance);
+    const exports = /** @type {any} */ (instance.exports);
+    const version = exports.lnl_abi_version?.() >>> 0;
+    if (version !== ABI_VERSION) {
+      throw new LinealError('WASM_VERSION', `the module speaks ABI ${version}, this package speaks ${ABI_VERSION}`, {
+        detail: { module: version, package: ABI_VERSION },
+      });
+    }
+    exports._initialize?.();
+    const flags = (host.canMap ? 1 : 0) | (host.canGrow ? 2 : 0) | (host.memory64 ? 4 : 0)
+      | (host.syncRead ? 8 : 0) | (host.rangeRead ? 16 : 0) | (host.isolated ? 32 : 0);
+    core.#engine = core.#call('open', HOST_KIND[host.kind], flags, host.threads, host.maxMemoryBytes) >>> 0;
+    if (core.#engine === 0) throw core.#failure(-1, 'no memory for the engine');
+    return core;
+  }
+
+  get isa() {
+    return ISA_NAMES[this.#call('isa')] ?? 'unknown';
+  }
+
+  /** Whether a trap has ended this instance. */
+  get dead() {
+    return this.#dead !== '';
+  }
+
+  close() {
+    if (this.#engine === 0) return;
+    const engine = this.#engine;
+    this.#engine = 0;
+    if (!this.#dead) {
+      try {
+        this.#call('close', engine);
+      } catch {
+        // The instance is dropped anyway.
+      }
+    }
+    this.#exports = {};
+    this.#dead = 'it was closed';
+  }
+
+  // --- header -----------------------------------------------------------------
+
+  /** @param {number} shard @param {number | undefined} fileBytes */
+  headerBegin(shard, fileBytes) {
+    this.#status('header_begin', shard, fileBytes ?? -1);
+  }
+
+  /**
+   * Pushes the bytes. True: the header is complete.
+   * @param {Uint8Array} bytes
+   */
+  headerPush(bytes) {
+    this.#bytes(this.#headerRoom(bytes.length), bytes.length).set(bytes);
+    return this.#status('header_push', bytes.length) === STATUS.OK;
+  }
+
+  /**
+   * As headerPush, but `fill` writes up to `bytes` bytes in place, synchronously,
+   * and returns how many it wrote.
+   * @param {number} bytes
+   * @param {(target: Uint8Array) => number} fill
+   * @returns {{ filled: number, complete: boolean }} filled 0: the source has ended
+   */
+  headerFill(bytes, fill) {
+    const filled = fill(this.#bytes(this.#headerRoom(bytes), bytes));
+    if (filled === 0) return { filled, complete: false };
+    return { filled, complete: this.#status('header_push', filled) === STATUS.OK };
+  }
+
+  /** @param {number} bytes */
+  #headerRoom(bytes) {
+    const pointer = this.#call('header_reserve', this.#engine, bytes) >>> 0;
+    if (pointer === 0) throw this.#failure(-1);
+    return pointer;
+  }
+
+  /** The source ended: throws unless the header is complete. */
+  headerFinish() {
+    this.#status('header_finish');
+  }
+
+  shardCount() {
+    return this.#call('shard_count', this.#engine) >>> 0;
+  }
+
+  /** @param {{ context: number, memory: number, kvType: 'auto' | 'f32' | 'f16', chunk: number, allLogits: boolean }} options */
+  plan(options) {
+    this.#status('plan', options.context, options.memory, KV_TYPE[options.kvType], options.chunk,
+      options.allLogits ? 1 : 0);
+  }
+
+  // --- texts and numbers --------------------------------------------------------
+
+  /** @param {number} which of TEXT */
+  text(which) {
+    const pointer = this.#call('text', this.#engine, which) >>> 0;
+    if (pointer === 0) throw this.#failure(-1);
+    const bytes = this.#call('text_bytes', this.#engine) >>> 0;
+    return decoder.decode(this.#bytes(pointer, bytes));
+  }
+
+  /** @param {number} which of TEXT */
+  json(which) {
+    const text = this.text(which);
+    try {
+      return JSON.parse(text);
+    } catch (error) {
+      throw new LinealError('INTERNAL', `the core wrote damaged JSON: ${String(error)}`, { cause: error });
+    }
+  }
+
+  /** @param {NumberName} name */
+  number(name) {
+    return /** @type {number} */ (this.#call('number', this.#engine, NUMBER[name]));
+  }
+
+  // --- weights ------------------------------------------------------------------
+
+  bind() {
+    this.#status('bind');
+  }
+
+  /** True: every weight is in place. False: see need(). */
+  loadNext() {
+    return this.#status('load_next') !== STATUS.NEED_BYTES;
+  }
+
+  /** What the core waits for after NEED_BYTES. */
+  need() {
+    const engine = this.#engine;
+    return {
+      shard: this.#call('need_shard', engine) >>> 0,
+      offset: /** @type {number} */ (this.#call('need_offset', engine)),
+      bytes: this.#call('need_bytes', engine) >>> 0,
+    };
+  }
+
+  /**
+   * Copies the chunk (at most need().bytes) to where the core wants it.
+   * @param {Uint8Array} chunk
+   */
+  feed(chunk) {
+    this.#bytes(this.#call('need_pointer', this.#engine) >>> 0, chunk.length).set(chunk);
+    this.#status('load_fed', chunk.length);
+  }
+
+  /**
+   * As feed, but `fill` writes in place, synchronously, and returns how many
+   * bytes it wrote; 0 means that the source has ended, and nothing is fed.
+   * @param {number} bytes
+   * @param {(target: Uint8Array) => number} fill
+   */
+  feedWith(bytes, fill) {
+    const filled = fill(this.#bytes(this.#call('need_pointer', this.#engine) >>> 0, bytes));
+    if (filled > 0) this.#status('load_fed', filled);
+    return filled;
+  }
+
+  /** The source ended early: the error that names the tensor and the missing bytes. */
+  loadEnded() {
+    const status = this.#call('load_ended', this.#engine);
+    return this.#failure(status < 0 ? status : -23);
+  }
+
+  // --- text ---------------------------------------------------------------------
+
+  tokBind() {
+    this.#status('tok_bind');
+  }
+
+  /**
+   * @param {string} text
+   * @param {{ addSpecial: boolean, parseSpecial: boolean }} options
+   */
+  tokenize(text, options) {
+    const bytes = encoder.encode(text);
+    this.#input(bytes);
+    const flags = (options.addSpecial ? 1 : 0) | (options.parseSpecial ? 2 : 0);
+    const count = this.#count('tokenize', bytes.length, flags);
+    const pointer = this.#call('tokens', this.#engine) >>> 0;
+    // slice: a copy of our own.
+    return new Int32Array(this.#memory.buffer, pointer, count).slice();
+  }
+
+  /**
+   * The bytes of one token, valid until the next call.
+   * @param {number} id
+   * @param {boolean} showSpecial
+   */
+  piece(id, showSpecial) {
+    const pointer = this.#call('piece', this.#engine, id, showSpecial ? 1 : 0) >>> 0;
+    const bytes = this.#call('piece_bytes', this.#engine) >>> 0;
+    return this.#bytes(pointer, pointer === 0 ? 0 : bytes);
+  }
+
+  // --- generation -----------------------------------------------------------------
+
+  /**
+   * @param {{ temperature: number, topK: number, topP: number, minP: number, repeatPenalty: number,
+   *   repeatLastN: number, seed: number }} s
+   */
+  sampler(s) {
+    this.#status('sampler', s.temperature, s.topK, s.topP, s.minP, s.repeatPenalty, s.repeatLastN, s.seed);
+  }
+
+  /**
+   * Returns how many ids were still in the KV cache.
+   * @param {Int32Array} ids
+   * @param {boolean} reuse
+   */
+  prompt(ids, reuse) {
+    this.#input(new Uint8Array(ids.buffer, ids.byteOffset, ids.byteLength));
+    return this.#count('prompt', ids.length, reuse ? 1 : 0);
+  }
+
+  /** OK, MORE, NEED_BYTES or CONTEXT_FULL. */
+  eval() {
+    return this.#status('eval');
+  }
+
+  sample() {
+    return this.#count('sample');
+  }
+
+  /** @param {number} id */
+  isEnd(id) {
+    return this.#call('is_end', this.#engine, id) !== 0;
+  }
+
+  logitsRows() {
+    return this.#call('logits_rows', this.#engine) >>> 0;
+  }
+
+  /**
+   * A copy of one row, [n_vocab].
+   * @param {number} row
+   * @param {number} vocab
+   */
+  logits(row, vocab) {
+    const pointer = this.#call('logits', this.#engine) >>> 0;
+    if (pointer === 0) throw new LinealError('BAD_STATE', 'there are no logits yet');
+    return new Float32Array(this.#memory.buffer, pointer + row * vocab * 4, vocab).slice();
+  }
+
+  /** @param {number} row @param {number} id */
+  logprob(row, id) {
+    return /** @type {number} */ (this.#call('logprob', this.#engine, row, id));
+  }
+
+  /**
+   * Test hook: the nth allocation from now fails.
+   * @param {number} nth
+   */
+  failAlloc(nth) {
+    this.#call('fail_alloc', nth);
+  }
+
+  // --- below: the border itself -----------------------------------------------------
+
+  /** @param {Uint8Array} bytes */
+  #input(bytes) {
+    const pointer = this.#call('input', this.#engine, bytes.length) >>> 0;
+    if (pointer === 0) throw this.#failure(-1);
+    this.#bytes(pointer, bytes.length).set(bytes);
+  }
+
+  /**
+   * A call whose result is a count, or a negative status.
+   * @param {string} name @param {...number} args
+   */
+  #count(name, ...args) {
+    const result = this.#call(name, this.#engine, ...args) | 0;
+    if (result < 0) throw this.#failure(result);
+    return result;
+  }
+
+  /**
+   * A call whose result is a status; throws the negative ones.
+   * @param {string} name @param {...number} args
+   */
+  #status(name, ...args) {
+    const status = this.#call(name, this.#engine, ...args) | 0;
+    if (status < 0) throw this.#failure(status);
+    return status;
+  }
+
+  /**
+   * @param {string} name without lnl_abi_
+   * @param {...number} args
+   * @returns {number}
+   */
+  #call(name, ...args) {
+    if (this.#dead) {
+      throw new LinealError('INTERNAL', `this instance takes no more calls: ${this.#dead}`);
+    }
+    try {
+      return this.#exports[`lnl_abi_${name}`](...args);
+    } catch (error) {
+      // A trap (failed assertion, stack overflow): nothing in the memory can be trusted any more.
+      this.#dead = `${name} stopped with ${error instanceof Error ? error.message : String(error)}`;
+      throw new LinealError('INTERNAL', `the core stopped in ${name}: ${String(error)}`, { cause: error });
+    }
+  }
+
+  /**
+   * @param {number} status
+   * @param {string} [fallback]
+   */
+  #failure(status, fallback) {
+    const code = this.#cString(this.#call('status_name', status));
+    const message = this.#engine === 0 ? '' : this.#cString(this.#call('error', this.#engine));
+    return new LinealError(code || 'INTERNAL', message || fallback || this.#cString(this.#call('status_text', status)), {
+      remedy: this.#cString(this.#call('status_remedy', status)),
+      detail: { status },
+    });
+  }
+
+  /** @param {number} pointer */
+  #cString(pointer) {
+    const start = pointer >>> 0;
+    if (start === 0) return '';
+    const all = new Uint8Array(this.#memory.buffer, start);
+    const end = all.indexOf(0);
+    return decoder.decode(all.subarray(0, end < 0 ? 0 : end));
+  }
+
+  /**
+   * @param {number} pointer
+   * @param {number} bytes
+   */
+  #bytes(pointer, bytes) {
+    return new Uint8Array(this.#memory.buffer, pointer, bytes);
+  }
+}

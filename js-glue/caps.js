@@ -1,0 +1,102 @@
+// What this machine can do, probed once, and which module it can run. The core
+// senses nothing itself: these values are injected, and may be overridden.
+import { LinealError, badArgument } from './errors.js';
+
+// (module (func (param v128) (result v128)
+//   local.get 0  i32x4.extadd_pairwise_i16x8_s))
+const SIMD_PROBE = new Uint8Array([
+  0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 6, 1, 0x60, 1, 0x7b, 1, 0x7b, 3, 2, 1, 0,
+  10, 8, 1, 6, 0, 0x20, 0, 0xfd, 0x7e, 0x0b,
+]);
+// (module (func (param v128 v128 v128) (result v128)
+//   local.get 0  local.get 1  local.get 2  f32x4.relaxed_madd
+//   local.get 1  local.get 2  i32x4.relaxed_dot_i8x16_i7x16_add_s))
+const RELAXED_PROBE = new Uint8Array([
+  0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 8, 1, 0x60, 3, 0x7b, 0x7b, 0x7b, 1, 0x7b, 3, 2, 1, 0,
+  10, 20, 1, 18, 0, 0x20, 0, 0x20, 1, 0x20, 2, 0xfd, 0x85, 2, 0x20, 1, 0x20, 2, 0xfd, 0x93, 2, 0x0b,
+]);
+
+/** Whether this is Node (or a program that offers its file interface). */
+export const isNode = typeof process === 'object' && process !== null
+  && typeof process.versions?.node === 'string' && !('type' in process && process.type === 'renderer');
+
+/** Whether this is the main thread of a browser page. */
+export const isPage = typeof document === 'object' && typeof window === 'object';
+
+/** @type {Promise<boolean> | undefined} */
+let relaxed;
+
+/** Whether the engine takes relaxed SIMD. On Node 20 this turns it on first. */
+export function relaxedSupported() {
+  relaxed ??= probeRelaxed();
+  return relaxed;
+}
+
+async function probeRelaxed() {
+  if (WebAssembly.validate(RELAXED_PROBE)) return true;
+  if (!isNode) return false;
+  // Node 20 has it behind a flag, which works inside the running process. Later
+  // versions do not come here: they would complain about the unknown flag.
+  try {
+    const v8 = await import('node:v8');
+    v8.setFlagsFromString('--experimental-wasm-relaxed-simd');
+  } catch {
+    return false;
+  }
+  return WebAssembly.validate(RELAXED_PROBE);
+}
+
+/**
+ * Which build to run.
+ * @param {'auto' | 'base' | 'relaxed'} [wish]
+ * @returns {Promise<'base' | 'relaxed'>}
+ */
+export async function chooseModule(wish = 'auto') {
+  if (wish !== 'auto' && wish !== 'base' && wish !== 'relaxed') {
+    throw badArgument(`module is 'auto', 'base' or 'relaxed', not '${String(wish)}'`);
+  }
+  if (typeof WebAssembly !== 'object' || !WebAssembly.validate(SIMD_PROBE)) {
+    throw new LinealError('WASM_UNSUPPORTED', 'this engine has no WebAssembly SIMD');
+  }
+  if (wish === 'base') return 'base';
+  if (await relaxedSupported()) return 'relaxed';
+  if (wish === 'relaxed') {
+    throw new LinealError('WASM_UNSUPPORTED', 'this engine has no relaxed SIMD, and the module asked for needs it', {
+      remedy: "use module: 'auto' or 'base'",
+    });
+  }
+  return 'base';
+}
+
+/**
+ * @param {Partial<import('./index.d.ts').HostCapabilities>} [overrides]
+ * @param {{ syncRead?: boolean, rangeRead?: boolean }} [source] what the source at hand can do
+ * @returns {import('./index.d.ts').HostCapabilities}
+ */
+export function probeCapabilities(overrides = {}, source = {}) {
+  const kind = overrides.kind ?? (isNode ? 'node' : 'browser');
+  if (!['browser', 'node', 'wasi', 'native'].includes(kind)) {
+    throw badArgument(`host.kind is 'browser', 'node', 'wasi' or 'native', not '${String(kind)}'`);
+  }
+  const isolated = typeof SharedArrayBuffer !== 'undefined'
+    && (isNode || /** @type {any} */ (globalThis).crossOriginIsolated === true);
+  /** @type {import('./index.d.ts').HostCapabilities} */
+  const host = {
+    kind,
+    canMap: false,
+    canGrow: true,
+    memory64: false,
+    syncRead: source.syncRead ?? false,
+    rangeRead: source.rangeRead ?? true,
+    isolated,
+    threads: 1, // these modules run on one thread
+    maxMemoryBytes: 0,
+  };
+  for (const [name, value] of Object.entries(overrides)) {
+    if (!(name in host)) throw badArgument(`host has no capability '${name}'`);
+    if (value !== undefined) /** @type {any} */ (host)[name] = value;
+  }
+  if (!Number.isInteger(host.threads) || host.threads < 1) throw badArgument('host.threads is a whole number from 1');
+  if (!(host.maxMemoryBytes >= 0)) throw badArgument('host.maxMemoryBytes is a number of bytes from 0');
+  return host;
+}

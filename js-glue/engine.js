@@ -1,0 +1,661 @@
+// One open model: its sources, its instance of the core, one timeline. The
+// same code runs in process and inside a worker. All arguments and results are
+// plain data.
+import { Core, STATUS, TEXT, compileModule } from './abi.js';
+import { chooseModule, probeCapabilities } from './caps.js';
+import { LinealError, throwIfAborted } from './errors.js';
+import { MAX_CHUNK_BYTES, allParts, openSource } from './source.js';
+import { TextStream, decodeText } from './text.js';
+
+const FIRST_READ_BYTES = 256 * 1024;
+const MAX_READ_BYTES = 1024 * 1024;
+// Reading a file is synchronous: after so many bytes, others get a turn.
+const YIELD_BYTES = 16 * 1024 * 1024;
+const PROGRESS_INTERVAL_MS = 30;
+
+/** @typedef {import('./options.js').PlanOptions} PlanOptions */
+/** @typedef {import('./options.js').GenerateSettings} GenerateSettings */
+/** @typedef {import('./source.js').Descriptor} Descriptor */
+/** @typedef {import('./index.d.ts').Progress} Progress */
+/** @typedef {import('./index.d.ts').GenerationResult} GenerationResult */
+/** @typedef {import('./index.d.ts').LogitsRow} LogitsRow */
+
+/**
+ * @typedef {object} EngineContext
+ * @property {AbortSignal} [signal]
+ * @property {(progress: Progress) => void} [onProgress]
+ * @property {import('./source.js').RemoteRead} [remoteRead]
+ */
+
+/** @typedef {{ id: number, index: number, logprob?: number, text: string }} TokenEvent */
+
+export class Engine {
+  /** @type {Core} */ #core;
+  /** @type {Descriptor[]} */ #parts;
+  /** @type {import('./source.js').Source[]} */ #sources;
+  /** @type {({ offset: number, bytes: Uint8Array } | undefined)[]} last chunk read of each part */ #chunks = [];
+  #context;
+  #moduleName;
+  #threads;
+  #loadMs = 0;
+  #busy = false;
+  #closed = false;
+  /** @type {boolean | undefined} whether the tokenizer puts a space before a text */ #spacePrefix;
+
+  /**
+   * @param {Core} core @param {Descriptor[]} parts @param {import('./source.js').Source} first
+   * @param {EngineContext} context @param {string} moduleName @param {number} threads
+   */
+  constructor(core, parts, first, context, moduleName, threads) {
+    this.#core = core;
+    this.#parts = parts;
+    this.#sources = [first];
+    this.#context = context;
+    this.#moduleName = moduleName;
+    this.#threads = threads;
+  }
+
+  // --- opening --------------------------------------------------------------------
+
+  /**
+   * Reads the header, of all parts or of the first one only.
+   * @param {Descriptor[]} parts
+   * @param {PlanOptions} options
+   * @param {EngineContext} context
+   * @param {{ firstPartOnly?: boolean }} [how]
+   */
+  static async readHeader(parts, options, context, how = {}) {
+    throwIfAborted(context.signal);
+    const name = await chooseModule(options.module);
+    const module = await compileModule(new URL(`lineal-${name}.wasm`, options.wasmBaseUrl));
+    throwIfAborted(context.signal);
+    const source = await openSource(parts[0], context);
+    let engine;
+    try {
+      const capabilities = probeCapabilities(options.host, { syncRead: Boolean(source.readSync), rangeRead: source.rangeRead });
+      const core = await Core.create(module, capabilities);
+      engine = new Engine(core, parts, source, context, name, capabilities.threads);
+      await engine.#readHeaders(Boolean(how.firstPartOnly));
+      return engine;
+    } catch (error) {
+      if (engine) await engine.close();
+      else await source.close();
+      throw error;
+    }
+  }
+
+  /**
+   * Plans, and unless it fits or loads, throws; then loads. The engine is closed on failure.
+   * @param {Descriptor[]} parts @param {PlanOptions} options @param {EngineContext} context
+   */
+  static async open(parts, options, context) {
+    const start = performance.now();
+    const engine = await Engine.readHeader(parts, options, context);
+    try {
+      const explanation = engine.explain(options);
+      if (!explanation.fits) throw doesNotFit(explanation, options.memory);
+      await engine.#load();
+      engine.#loadMs = performance.now() - start;
+      return { engine, explanation };
+    } catch (error) {
+      await engine.close();
+      throw error;
+    }
+  }
+
+  /** @param {boolean} firstPartOnly */
+  async #readHeaders(firstPartOnly) {
+    let loaded = 0;
+    const report = (/** @type {number} */ bytes) => {
+      loaded += bytes;
+      this.#context.onProgress?.({ phase: 'header', loaded, total: undefined });
+    };
+    await this.#readOneHeader(0, report);
+    const count = this.#core.shardCount();
+    if (firstPartOnly) return;
+    this.#parts = allParts(this.#parts, count);
+    for (let part = 1; part < count; part++) {
+      this.#sources.push(await openSource(this.#parts[part], this.#context));
+      await this.#readOneHeader(part, report);
+    }
+    this.#context.onProgress?.({ phase: 'header', loaded, total: loaded });
+  }
+
+  /**
+   * @param {number} part
+   * @param {(bytes: number) => void} report
+   */
+  async #readOneHeader(part, report) {
+    const source = this.#sources[part];
+    const { signal } = this.#context;
+    let begun = false;
+    let offset = 0;
+    for (let step = FIRST_READ_BYTES; ; step = Math.min(step * 2, MAX_READ_BYTES)) {
+      throwIfAborted(signal);
+      let complete;
+      let count;
+      if (source.readSync) {
+        if (!begun) this.#core.headerBegin(part, source.size);
+        const at = offset;
+        const result = this.#core.headerFill(Math.min(step, Math.max((source.size ?? Infinity) - offset, 1)),
+          (target) => /** @type {NonNullable<typeof source.readSync>} */ (source.readSync)(at, target));
+        ({ complete, filled: count } = result);
+      } else {
+        const bytes = await source.read(offset, step, signal);
+        throwIfAborted(signal);
+        // Only now: the size of a URL is known from its first answer.
+        if (!begun) this.#core.headerBegin(part, source.size);
+        count = bytes.length;
+        complete = count > 0 && this.#core.headerPush(bytes);
+        // Its end may hold the first weights already: each byte is fetched once.
+        this.#chunks[part] = { offset, bytes };
+      }
+      begun = true;
+      if (count === 0) {
+        this.#core.headerFinish();
+        return;
+      }
+      offset += count;
+      report(count);
+      if (complete) return;
+    }
+  }
+
+  /**
+   * @param {PlanOptions} options
+   * @returns {import('./index.d.ts').Explanation}
+   */
+  explain(options) {
+    this.#core.plan(options);
+    const explanation = this.#core.json(TEXT.EXPLAIN_JSON);
+    explanation.text = this.#core.text(TEXT.EXPLAIN);
+    return explanation;
+  }
+
+  /** @returns {import('./index.d.ts').Inspection} */
+  inspect() {
+    const inspection = this.#core.json(TEXT.INSPECT_JSON);
+    inspection.text = this.#core.text(TEXT.INSPECT);
+    return inspection;
+  }
+
+  bindTokenizer() {
+    this.#core.tokBind();
+  }
+
+  async #load() {
+    const { signal, onProgress } = this.#context;
+    this.#core.bind();
+    const before = this.#core.number('loadedBytes');
+    const total = Math.max(this.#core.number('weightBytes'), before);
+    let loaded = before;
+    let lastReport = -Infinity;
+    let untilYield = YIELD_BYTES;
+    while (!this.#core.loadNext()) {
+      throwIfAborted(signal);
+      const fed = await this.#feed();
+      loaded = Math.min(loaded + fed, total);
+      untilYield -= fed;
+      const now = performance.now();
+      if (onProgress && now - lastReport >= PROGRESS_INTERVAL_MS) {
+        lastReport = now;
+        onProgress({ phase: 'weights', loaded, total });
+      }
+      if (untilYield <= 0) {
+        untilYield = YIELD_BYTES;
+        await nextTurn();
+      }
+    }
+    onProgress?.({ phase: 'weights', loaded: total, total });
+    this.#chunks = [];
+  }
+
+  /** Gives the core bytes that it waits for; returns how many. */
+  async #feed() {
+    const { shard, offset, bytes } = this.#core.need();
+    const source = this.#sources[shard];
+    const { readSync } = source;
+    if (readSync) {
+      const filled = this.#core.feedWith(bytes, (target) => readSync.call(source, offset, target));
+      if (filled === 0) throw this.#core.loadEnded();
+      return filled;
+    }
+    let chunk;
+    try {
+      chunk = await this.#chunkAt(shard, offset, bytes);
+    } catch (error) {
+      if (!(error instanceof LinealError) || error.code !== 'SOURCE_TRUNCATED') throw error;
+      const ended = this.#core.loadEnded();
+      throw new LinealError(ended.code, `${ended.message} (${error.message})`, {
+        remedy: ended.remedy, detail: { ...ended.detail, ...error.detail }, cause: error,
+      });
+    }
+    if (this.#closed) throw closedError();
+    if (chunk.length === 0) throw this.#core.loadEnded();
+    this.#core.feed(chunk);
+    return chunk.length;
+  }
+
+  /**
+   * 1 to `bytes` bytes at the offset, from the last chunk or from the source.
+   * @param {number} part @param {number} offset @param {number} bytes
+   */
+  async #chunkAt(part, offset, bytes) {
+    let chunk = this.#chunks[part];
+    if (!chunk || offset < chunk.offset || offset >= chunk.offset + chunk.bytes.length) {
+      this.#chunks[part] = undefined; // let it go before the next one comes
+      const source = this.#sources[part];
+      const { signal } = this.#context;
+      if (source.readForward) return source.readForward(offset, bytes, signal);
+      chunk = { offset, bytes: await source.read(offset, MAX_CHUNK_BYTES, signal) };
+      this.#chunks[part] = chunk;
+    }
+    return chunk.bytes.subarray(offset - chunk.offset, offset - chunk.offset + bytes);
+  }
+
+  // --- asking ------------------------------------------------------------------------
+
+  /** @returns {import('./index.d.ts').ModelInfo} */
+  get info() {
+    const core = this.#core;
+    return {
+      context: core.number('nCtx'),
+      contextTrain: core.number('nCtxTrain'),
+      vocabSize: core.number('nVocab'),
+      bos: core.number('bos'),
+      eos: core.number('eos'),
+      addsBos: core.number('addsBos') !== 0,
+      hasTokenizer: core.number('hasTokenizer') !== 0,
+      chunk: core.number('chunk'),
+      module: this.#moduleName,
+      threads: this.#threads,
+      loadMs: this.#loadMs,
+    };
+  }
+
+  /** @returns {import('./index.d.ts').MemoryUse} */
+  memory() {
+    this.#checkOpen();
+    const core = this.#core;
+    const use = {
+      liveBytes: core.number('liveBytes'),
+      liveBlocks: core.number('liveBlocks'),
+      highWaterBytes: core.number('highWaterBytes'),
+      hostBytes: core.number('hostBytes'),
+      allocCalls: core.number('allocCalls'),
+      growCalls: core.number('growCalls'),
+    };
+    return { ...this.#memoryReport(), ...use };
+  }
+
+  /** @returns {import('./index.d.ts').MemoryReport} */
+  #memoryReport() {
+    const { planned, measured } = this.#core.json(TEXT.MEMORY_JSON);
+    return { planned, measured };
+  }
+
+  /** Bytes read and requests made, of all parts. */
+  sourceStats() {
+    const stats = { bytesRead: 0, requests: 0 };
+    for (const source of this.#sources) {
+      stats.bytesRead += source.stats.bytesRead;
+      stats.requests += source.stats.requests;
+    }
+    return stats;
+  }
+
+  // --- text ----------------------------------------------------------------------------
+
+  /**
+   * @param {string} text
+   * @param {{ addSpecial: boolean, parseSpecial: boolean }} options
+   */
+  tokenize(text, options) {
+    this.#checkOpen();
+    return this.#core.tokenize(text, options);
+  }
+
+  /**
+   * The text that the ids stand for: what tokenize was given, where that can be known.
+   * @param {Int32Array} ids
+   * @param {boolean} showSpecial
+   */
+  detokenize(ids, showSpecial) {
+    this.#checkOpen();
+    // SPM puts a space before a text; it is no part of the text.
+    this.#spacePrefix ??= this.#putsSpace();
+    const stream = new TextStream();
+    let text = '';
+    for (const id of ids) {
+      this.#checkId(id);
+      text += stream.push(this.#core.piece(id, showSpecial));
+    }
+    text += stream.finish();
+    return this.#spacePrefix && !showSpecial && text.startsWith(' ') ? text.slice(1) : text;
+  }
+
+  #putsSpace() {
+    const [first] = this.#core.tokenize('a', { addSpecial: false, parseSpecial: false });
+    return first !== undefined && this.#core.piece(first, false)[0] === 0x20;
+  }
+
+  /** @param {Int32Array} ids */
+  pieces(ids) {
+    this.#checkOpen();
+    return Array.from(ids, (id) => {
+      this.#checkId(id);
+      return decodeText(this.#core.piece(id, true));
+    });
+  }
+
+  /** @param {number} id */
+  #checkId(id) {
+    const count = this.#core.number('nVocab');
+    if (id < 0 || id >= count) {
+      throw new LinealError('BAD_TOKEN', `token ${id} is outside the vocabulary of ${count}`, {
+        remedy: 'give ids from 0 to the vocabulary size minus one', detail: { id, vocab_size: count },
+      });
+    }
+  }
+
+  // --- generation --------------------------------------------------------------------------
+
+  /**
+   * One event a token; the result is what the generator returns. It works only
+   * when asked for the next token.
+   * @param {string | Int32Array} prompt
+   * @param {GenerateSettings} settings
+   * @param {{ readonly aborted: boolean }} signal
+   * @param {(result: GenerationResult) => void} onEnd also called when the caller stops early
+   * @returns {AsyncGenerator<TokenEvent, void, void>}
+   */
+  async *generate(prompt, settings, signal, onEnd) {
+    this.#checkOpen();
+    this.#enter();
+    try {
+      yield* this.#generate(prompt, settings, signal, onEnd);
+    } finally {
+      this.#busy = false;
+    }
+  }
+
+  /**
+   * @param {string | Int32Array} prompt
+   * @param {GenerateSettings} settings
+   * @param {{ readonly aborted: boolean }} signal
+   * @param {(result: GenerationResult) => void} onEnd
+   * @returns {AsyncGenerator<TokenEvent, void, void>}
+   */
+  async *#generate(prompt, settings, signal, onEnd) {
+    const core = this.#core;
+    const start = performance.now();
+    const ids = typeof prompt === 'string' ? core.tokenize(prompt, settings) : prompt;
+    core.sampler(settings.sampler);
+    const reused = core.prompt(ids, settings.reuse);
+    const stream = new TextStream(settings.stop);
+    /** @type {number[]} */ const tokens = [];
+    /** @type {number[]} */ const logprobs = [];
+    let text = '';
+    /** @type {GenerationResult['finishReason'] | undefined} */ let finish;
+    let prefillMs = 0;
+    let firstTokenMs = 0;
+    let decodeMs = 0;
+    let counters = { allocCalls: 0, growCalls: 0 };
+    const count = () => ({ allocCalls: core.number('allocCalls'), growCalls: core.number('growCalls') });
+    let decoding = false;
+    let ended = false;
+
+    try {
+      const prefillStart = performance.now();
+      const status = await this.#evaluate(signal);
+      prefillMs = performance.now() - prefillStart;
+      if (status === 'aborted') finish = 'aborted';
+      else if (status === 'full') finish = 'context_full';
+      else if (settings.maxTokens === 0) finish = 'length';
+      counters = count();
+      decoding = true;
+
+      while (!finish) {
+        const stepStart = performance.now();
+        if (tokens.length > 0) {
+          const step = await this.#evaluate(signal);
+          if (step !== 'ready') {
+            finish = step === 'aborted' ? 'aborted' : 'context_full';
+            break;
+          }
+        }
+        const id = core.sample();
+        if (tokens.length === 0) firstTokenMs = performance.now() - start;
+        else decodeMs += performance.now() - stepStart;
+        if (core.isEnd(id) && !settings.ignoreEos) {
+          finish = 'eos';
+          break;
+        }
+        /** @type {TokenEvent} */
+        const event = { id, index: tokens.length, text: '' };
+        if (settings.logprobs) {
+          event.logprob = core.logprob(Math.max(core.logitsRows() - 1, 0), id);
+          logprobs.push(event.logprob);
+        }
+        tokens.push(id);
+        event.text = stream.push(core.piece(id, settings.showSpecial));
+        if (stream.stopped) finish = 'stop';
+        else if (tokens.length >= settings.maxTokens) finish = 'length';
+        if (finish && finish !== 'stop') event.text += stream.finish();
+        text += event.text;
+        if (stream.stopped) finish = 'stop';
+        yield event;
+        if (!finish) {
+          await nextTurn();
+          if (signal.aborted) finish = 'aborted';
+        }
+      }
+      // The last events may have held text back.
+      const rest = stream.finish();
+      if (stream.stopped) finish = 'stop';
+      if (rest !== '') {
+        text += rest;
+        yield { id: -1, index: -1, text: rest };
+      }
+      ended = true;
+    } finally {
+      // Reached by return() too, when the caller left the loop: that is an abort.
+      if (!ended) finish ??= 'aborted';
+      if (finish && !core.dead) {
+        const after = decoding ? count() : counters;
+        onEnd({
+          text,
+          tokens,
+          promptTokens: Array.from(ids),
+          reusedTokens: reused,
+          finishReason: finish,
+          timings: {
+            loadMs: this.#loadMs,
+            prefillMs,
+            firstTokenMs,
+            decodeMs,
+            prefillTps: rate(ids.length - reused, prefillMs),
+            decodeTps: rate(tokens.length - 1, decodeMs),
+          },
+          memory: this.#memoryReport(),
+          decodeAllocations: after.allocCalls - counters.allocCalls,
+          memoryGrows: after.growCalls - counters.growCalls,
+          ...(settings.logprobs ? { logprobs } : {}),
+        });
+      }
+    }
+  }
+
+  /**
+   * Evaluates all that is pending.
+   * @param {{ readonly aborted: boolean }} signal
+   * @param {() => void} [afterChunk]
+   * @returns {Promise<'ready' | 'full' | 'aborted'>}
+   */
+  async #evaluate(signal, afterChunk) {
+    for (;;) {
+      if (signal.aborted) return 'aborted';
+      const status = this.#core.eval();
+      if (status === STATUS.CONTEXT_FULL) return 'full';
+      if (status === STATUS.NEED_BYTES) {
+        await this.#feed();
+        continue;
+      }
+      afterChunk?.();
+      if (status === STATUS.OK) return 'ready';
+      await nextTurn();
+    }
+  }
+
+  /**
+   * The logits after each id, or after the last one only, from an empty context.
+   * @param {Int32Array} ids
+   * @param {{ readonly aborted: boolean }} signal
+   * @returns {AsyncGenerator<LogitsRow, void, void>}
+   */
+  async *evaluate(ids, signal) {
+    this.#checkOpen();
+    this.#enter();
+    try {
+      const core = this.#core;
+      const vocab = core.number('nVocab');
+      core.prompt(ids, false);
+      for await (const { first, rows } of this.#chunksOf(ids.length, signal)) {
+        for (let row = 0; row < rows; row++) yield { index: first + row, logits: core.logits(row, vocab) };
+      }
+    } finally {
+      this.#busy = false;
+    }
+  }
+
+  /**
+   * log p(ids[i + 1] | ids[0..i]) for i from `from`; the rows stay in the core.
+   * @param {Int32Array} ids
+   * @param {number} from
+   * @param {{ readonly aborted: boolean }} signal
+   */
+  async score(ids, from, signal) {
+    this.#checkOpen();
+    this.#enter();
+    try {
+      const out = new Float64Array(Math.max(ids.length - 1 - from, 0)).fill(NaN);
+      this.#core.prompt(ids, false);
+      for await (const { first, rows } of this.#chunksOf(ids.length, signal)) {
+        for (let row = 0; row < rows; row++) {
+          const i = first + row;
+          if (i >= from && i + 1 < ids.length) out[i - from] = this.#core.logprob(row, ids[i + 1]);
+        }
+      }
+      if (out.some(Number.isNaN)) {
+        throw new LinealError('BAD_ARGUMENT', 'score needs the logits of each position, and this model keeps the last only', {
+          remedy: 'open the model with allLogits: true',
+        });
+      }
+      return out;
+    } finally {
+      this.#busy = false;
+    }
+  }
+
+  /**
+   * Evaluates chunk by chunk; says which positions have logits.
+   * @param {number} total
+   * @param {{ readonly aborted: boolean }} signal
+   * @returns {AsyncGenerator<{ first: number, rows: number }, void, void>}
+   */
+  async *#chunksOf(total, signal) {
+    const core = this.#core;
+    for (;;) {
+      throwIfAborted(signal);
+      const status = core.eval();
+      if (status === STATUS.NEED_BYTES) {
+        await this.#feed();
+        continue;
+      }
+      if (status === STATUS.CONTEXT_FULL) throw new LinealError('PROMPT_TOO_LONG', `${total} ids do not fit in the context`);
+      const rows = core.logitsRows();
+      const done = status === STATUS.OK;
+      // Rows end at the last position evaluated.
+      const end = done ? total : core.number('nPast');
+      if (rows > 0) yield { first: end - rows, rows };
+      if (done) return;
+      await nextTurn();
+    }
+  }
+
+  // --- ending ----------------------------------------------------------------------------------
+
+  #enter() {
+    if (this.#busy) throw new LinealError('BUSY', 'a generation or evaluation is running on this model');
+    this.#busy = true;
+  }
+
+  #checkOpen() {
+    if (this.#closed) throw closedError();
+  }
+
+  /** Gives all memory back. May be called again. */
+  async close() {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#chunks = [];
+    this.#core.close();
+    await Promise.all(this.#sources.map((source) => source.close()));
+  }
+}
+
+export function closedError() {
+  return new LinealError('CLOSED', 'the model is closed');
+}
+
+/**
+ * @param {import('./index.d.ts').Explanation} explanation
+ * @param {number} budget
+ */
+function doesNotFit(explanation, budget) {
+  const needed = neededBytes(explanation);
+  const limit = limitBytes(explanation) ?? (budget || undefined);
+  const texts = (explanation.suggestions ?? []).map((s) => (typeof s === 'string' ? s : s.text)).filter(Boolean);
+  const amounts = [needed !== undefined && `it needs ${needed} bytes`, limit !== undefined && `${limit} are allowed`].filter(Boolean);
+  return new LinealError('DOES_NOT_FIT', `the model does not fit${amounts.length > 0 ? `: ${amounts.join(', ')}` : ''}`, {
+    remedy: texts.length > 0 ? texts.join('; ') : 'choose a smaller context, a smaller quantisation, or a larger memory budget',
+    detail: { needed_bytes: needed, budget_bytes: limit, suggestions: explanation.suggestions ?? [] },
+  });
+}
+
+/** @param {any} explanation @returns {number | undefined} */
+function neededBytes(explanation) {
+  return explanation.memory?.total_bytes ?? explanation.memory?.total;
+}
+
+/** @param {any} explanation @returns {number | undefined} */
+function limitBytes(explanation) {
+  return explanation.memory?.limit_bytes ?? explanation.memory?.limit ?? undefined;
+}
+
+/** @param {number} count @param {number} ms */
+function rate(count, ms) {
+  return count > 0 && ms > 0 ? (count / ms) * 1000 : 0;
+}
+
+/** @type {(() => Promise<void>) | undefined} */
+let turn;
+
+/** Lets timers, messages and signals of this thread have their turn. */
+export function nextTurn() {
+  turn ??= makeTurn();
+  return turn();
+}
+
+/** @returns {() => Promise<void>} */
+function makeTurn() {
+  if (typeof setImmediate === 'function') return () => new Promise((resolve) => { setImmediate(resolve); });
+  // Browsers clamp nested timers to 4 ms; a message costs microseconds.
+  const { port1, port2 } = new MessageChannel();
+  /** @type {(() => void)[]} */ const waiting = [];
+  port1.onmessage = () => waiting.shift()?.();
+  return () => new Promise((resolve) => {
+    waiting.push(resolve);
+    port2.postMessage(0);
+  });
+}

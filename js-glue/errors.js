@@ -1,0 +1,92 @@
+// LinealError: the one error of the package. It is data (code, message, remedy,
+// detail), so that it crosses a worker border and a --json line whole.
+
+/** Remedies of the codes of this layer; those of the core come with its status. */
+const REMEDIES = {
+  SOURCE_NOT_FOUND: 'check the path or address',
+  SOURCE_UNREADABLE: 'check that it is a file that you may read, and choose it again',
+  SOURCE_CHANGED: 'the file was replaced while it was being read: open it again',
+  SOURCE_TRUNCATED: 'try again; if it stays so, the file on the server is incomplete',
+  HTTP_STATUS: 'check the address, and give the headers or credentials that the server wants',
+  HTTP_RANGE: 'the server or a proxy answers Range requests wrongly: use another mirror, or download the file first',
+  NETWORK: 'check the connection and the address, then try again',
+  ABORTED: 'start it again when wanted',
+  BUSY: 'wait for the running generation to end, or abort it; open the model twice to run two at once',
+  CLOSED: 'open the model again',
+  BAD_ARGUMENT: 'see the documented values of the option that the message names',
+  WASM_UNSUPPORTED: 'use an engine with WebAssembly SIMD: Chrome 91, Firefox 89, Safari 16.4, Node 20, or later',
+  WASM_UNAVAILABLE: 'check that the .wasm files lie where the message says, or pass wasmBaseUrl',
+  WASM_VERSION: 'install the package again: its JavaScript and its .wasm files are of different versions',
+  WORKER_FAILED: 'open the model again; if it stays so, open it with worker: false to see the cause',
+  INTERNAL: 'please report this with the model\'s name and the message',
+};
+
+/** @typedef {{ remedy?: string, detail?: Record<string, unknown>, cause?: unknown }} ErrorOptions */
+
+export class LinealError extends Error {
+  /**
+   * @param {string} code
+   * @param {string} message
+   * @param {ErrorOptions} [options]
+   */
+  constructor(code, message, options = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.name = 'LinealError';
+    /** @readonly */
+    this.code = code;
+    /** @readonly */
+    this.remedy = options.remedy ?? /** @type {Record<string, string>} */ (REMEDIES)[code] ?? '';
+    /** @readonly @type {Record<string, unknown>} */
+    this.detail = options.detail ?? {};
+  }
+
+  toJSON() {
+    return { code: this.code, message: this.message, remedy: this.remedy, detail: this.detail };
+  }
+
+  /** @param {unknown} json as toJSON gave it */
+  static fromJSON(json) {
+    const data = /** @type {any} */ (json ?? {});
+    return new LinealError(String(data.code ?? 'INTERNAL'), String(data.message ?? 'unknown error'), {
+      remedy: typeof data.remedy === 'string' ? data.remedy : undefined,
+      detail: data.detail && typeof data.detail === 'object' ? data.detail : {},
+    });
+  }
+
+  /**
+   * Any thrown value as a LinealError.
+   * @param {unknown} error
+   */
+  static from(error) {
+    if (error instanceof LinealError) return error;
+    if (isAbort(error)) return abortError(error);
+    const text = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+    return new LinealError('INTERNAL', text, { cause: error });
+  }
+}
+
+/** @param {unknown} error */
+function isAbort(error) {
+  return error instanceof Error && error.name === 'AbortError';
+}
+
+/** @param {unknown} [cause] */
+export function abortError(cause) {
+  return new LinealError('ABORTED', 'the operation was aborted', { cause });
+}
+
+/**
+ * Throws ABORTED once the signal has fired.
+ * @param {{ readonly aborted: boolean } | null | undefined} signal
+ */
+export function throwIfAborted(signal) {
+  if (signal?.aborted) throw abortError();
+}
+
+/**
+ * @param {string} message
+ * @param {Record<string, unknown>} [detail]
+ */
+export function badArgument(message, detail) {
+  return new LinealError('BAD_ARGUMENT', message, { detail });
+}

@@ -1,0 +1,412 @@
+/**
+ * lineal: run GGUF language models in WebAssembly, with every byte accounted
+ * for before it is fetched. This file is the manual of the JavaScript API.
+ *
+ * ```js
+ * import { explain, open } from 'lineal';
+ *
+ * const plan = await explain('model.gguf', { context: 2048 });
+ * console.log(plan.text);                    // where each byte will live
+ *
+ * const model = await open('model.gguf');
+ * for await (const piece of model.generate('In the beginning')) {
+ *   process.stdout.write(piece);
+ * }
+ * await model.close();
+ * ```
+ *
+ * Every failure is a `LinealError` with a code, a message that names the thing
+ * at fault, and a remedy. Nothing here prints, exits or reads the environment.
+ */
+
+// --- sources -----------------------------------------------------------------
+
+/**
+ * Bytes that you provide yourself. `read` is asked for at most 4 MiB at a time,
+ * and may return fewer bytes than asked for, but at least one before the end.
+ * In worker mode it still runs on the thread that called `open`.
+ */
+export interface CustomSource {
+  /** Whole size in bytes; leave it out when it is unknown. */
+  size?: number;
+  /** Shown in messages. Default: 'custom source'. */
+  name?: string;
+  read(offset: number, length: number): Uint8Array | Promise<Uint8Array>;
+  close?(): void | Promise<void>;
+}
+
+/** One file. A string is a URL, or in Node also a path. */
+export type SingleSource = string | URL | Blob | ArrayBuffer | Uint8Array | CustomSource;
+
+/**
+ * Where the model is. For a split model give the first part's path or URL
+ * (`name-00001-of-00003.gguf`: the others are found beside it), or an array of
+ * all parts. Parts with such names may come in any order.
+ */
+export type Source = SingleSource | readonly SingleSource[];
+
+/** How URLs are fetched. */
+export interface FetchOptions {
+  /** Added to every request, for example `{ Authorization: 'Bearer ...' }`. */
+  headers?: Record<string, string>;
+  /** Default: 'same-origin'. */
+  credentials?: 'omit' | 'same-origin' | 'include';
+}
+
+// --- options -----------------------------------------------------------------
+
+/** What the machine can do. Probed; overridden here to plan for another one. */
+export interface HostCapabilities {
+  kind: 'browser' | 'node' | 'wasi' | 'native';
+  canMap: boolean;
+  canGrow: boolean;
+  memory64: boolean;
+  syncRead: boolean;
+  rangeRead: boolean;
+  isolated: boolean;
+  threads: number;
+  /** Ceiling of linear memory in bytes; 0: only the address space limits it. */
+  maxMemoryBytes: number;
+}
+
+/** Bytes, or a text such as '2GiB', '512 MiB', '100kb'. KB, MB, GB and KiB, MiB, GiB are all accepted: K = 1000, Ki = 1024. */
+export type ByteSize = number | string;
+
+/** `header`: the description of the model; `weights`: its numbers. */
+export interface Progress {
+  phase: 'header' | 'weights';
+  /** Bytes so far. Never falls within a phase and never passes `total`. */
+  loaded: number;
+  /** Bytes of the phase; `undefined` where not known yet (header). */
+  total: number | undefined;
+}
+
+/** Options of `explain`. */
+export interface ExplainOptions {
+  /** Context length in tokens. Default: the smaller of the model's own and 2048. */
+  context?: number;
+  /** Memory budget. Default: none beyond what the machine gives. */
+  memory?: ByteSize;
+  /** Type of the KV cache. Default: 'auto', the core decides and says why. */
+  kvType?: 'auto' | 'f32' | 'f16';
+  /** Prompt tokens evaluated in one pass. Default: the core decides. */
+  chunk?: number;
+  /** Keep the logits of every prompt position, for `evaluate`. Default: false. */
+  allLogits?: boolean;
+  /** Which build to run. Default: 'auto', 'relaxed' where the engine accepts it. */
+  module?: 'auto' | 'base' | 'relaxed';
+  /** Overrides of the probed capabilities. */
+  host?: Partial<HostCapabilities>;
+  /** Run in a worker. Default: true in a browser page, false elsewhere. */
+  worker?: boolean;
+  /** Rejects with the code ABORTED. */
+  signal?: AbortSignal;
+  onProgress?: (progress: Progress) => void;
+  fetch?: FetchOptions;
+  /** Where the .wasm files lie, with trailing slash, if not in the package's own dist/. */
+  wasmBaseUrl?: string | URL;
+}
+
+/** Options of `open`: those of `explain`. A model is planned first and opened only if it fits. */
+export type OpenOptions = ExplainOptions;
+
+/** Options of `inspect` and `openTokenizer`. */
+export type HeaderOptions = Pick<
+  ExplainOptions,
+  'module' | 'host' | 'worker' | 'signal' | 'onProgress' | 'fetch' | 'wasmBaseUrl'
+>;
+
+// --- explain -----------------------------------------------------------------
+
+export interface Reason {
+  code: string;
+  text: string;
+}
+
+/** Where one tensor will live and why: the record that the loader obeys. */
+export interface TensorPlacement {
+  name: string;
+  type: string;
+  /** Innermost dimension first. */
+  shape: number[];
+  /** 'HEAP', 'MAPPED' or 'STREAMED'. */
+  domain: string;
+  /** 'model', 'session', 'step' or 'scratch'. */
+  scope: string;
+  form: string;
+  stored_bytes: number;
+  resident_bytes: number;
+  kernel: string;
+  /** 'tensor', 'uniform', 'profile' or 'resolver'. */
+  decided_by: string;
+  reasons: Reason[];
+}
+
+export interface Suggestion {
+  text: string;
+  /** Whether following this one alone makes the model fit. */
+  enough?: boolean;
+  saved_bytes?: number;
+  [key: string]: unknown;
+}
+
+/** The plan, as the core made it from the header alone. */
+export interface Explanation {
+  fits: boolean;
+  /** Tokens planned for. */
+  context: number;
+  host: Record<string, unknown>;
+  module: unknown;
+  /** Line by line, in bytes. */
+  memory: any;
+  tensors: TensorPlacement[];
+  suggestions: Suggestion[];
+  warnings: unknown[];
+  /** The same for people. */
+  text: string;
+  [key: string]: unknown;
+}
+
+/** Metadata and tensors of the file as they stand in it. */
+export interface Inspection {
+  metadata: any;
+  tensors: any[];
+  text: string;
+  [key: string]: unknown;
+}
+
+/**
+ * Plans without loading: reads the header and at most 1 MiB beyond it.
+ * A model that does not fit is no error here: see `fits` and `suggestions`.
+ */
+export function explain(source: Source, options?: ExplainOptions): Promise<Explanation>;
+
+/** Reads the header of any sound GGUF, whatever its architecture. */
+export function inspect(source: Source, options?: HeaderOptions): Promise<Inspection>;
+
+// --- open and generate -------------------------------------------------------
+
+/**
+ * Loads a model. Rejects before any weight is fetched when the header shows
+ * that it cannot run; code DOES_NOT_FIT has the detail
+ * `{ needed_bytes, budget_bytes, suggestions }`.
+ */
+export function open(source: Source, options?: OpenOptions): Promise<Model>;
+
+export interface TokenizeOptions {
+  /** Add BOS and EOS where the file asks for them. Default: true. */
+  addSpecial?: boolean;
+  /** Control tokens written in the text become their ids. Default: false: they are plain text. */
+  parseSpecial?: boolean;
+}
+
+export interface GenerateOptions {
+  /** At most this many tokens. Default: 128, and never past the context. */
+  maxTokens?: number;
+  /** 0, the default, is greedy: the same prompt always gives the same text. */
+  temperature?: number;
+  /** Keep the k likeliest. Default 40; 0: off. Used only with temperature > 0. */
+  topK?: number;
+  /** Keep the likeliest whose probabilities reach p. Default 0.95; 1: off. Only with temperature > 0. */
+  topP?: number;
+  /** Drop those below minP times the likeliest. Default 0.05; 0: off. Only with temperature > 0. */
+  minP?: number;
+  /** Above 1 makes recent tokens less likely. Default 1: off. */
+  repeatPenalty?: number;
+  /** How many recent tokens that looks at. Default 64. */
+  repeatLastN?: number;
+  /** Integer from 0 to 2^32 - 1. Default 0: sampling too is reproducible unless asked otherwise. */
+  seed?: number;
+  /** End quietly within one token, with finishReason 'aborted': what was generated is kept, nothing is thrown. */
+  signal?: AbortSignal;
+  /** Called for every token, before its text is given out. */
+  onToken?: (token: { id: number; index: number; logprob?: number }) => void;
+  /** End before any of these texts; text is held back only while it could still become one of them. */
+  stop?: string | readonly string[];
+  /** Control tokens in the prompt become their ids. Default: false. */
+  parseSpecial?: boolean;
+  /** Add BOS to the prompt where the file asks for it. Default: true. Text prompts only. */
+  addSpecial?: boolean;
+  /** Give out control tokens as text too. Default: false. */
+  showSpecial?: boolean;
+  /** Go on past end-of-generation tokens. Default: false. */
+  ignoreEos?: boolean;
+  /** Record the log-probability of each token. Default: false. */
+  logprobs?: boolean;
+  /** Reuse what the KV cache holds of this prompt's beginning. Default: true. */
+  reuse?: boolean;
+}
+
+export interface Timings {
+  /** From `open` to the last weight in place. */
+  loadMs: number;
+  /** Evaluating the prompt. */
+  prefillMs: number;
+  /** From `generate` to the first token. */
+  firstTokenMs: number;
+  /** From the first token to the last. */
+  decodeMs: number;
+  /** Prompt tokens evaluated per second. */
+  prefillTps: number;
+  /** Tokens per second after the first. */
+  decodeTps: number;
+}
+
+export interface MemoryTable {
+  weights: number;
+  kv: number;
+  slab: number;
+  scratch: number;
+  tables: number;
+  total: number;
+}
+
+/** Bytes: what the plan said and what was really taken. */
+export interface MemoryReport {
+  planned: MemoryTable;
+  measured: MemoryTable;
+}
+
+export interface GenerationResult {
+  /** The continuation, without the prompt: all pieces joined. */
+  text: string;
+  /** Generated ids; the id that ended the generation is not among them. */
+  tokens: number[];
+  promptTokens: number[];
+  /** How many of the prompt's tokens were still in the KV cache. */
+  reusedTokens: number;
+  finishReason: 'eos' | 'length' | 'stop' | 'aborted' | 'context_full';
+  timings: Timings;
+  memory: MemoryReport;
+  /** Calls of the core's allocator while decoding: 0. */
+  decodeAllocations: number;
+  /** Times that linear memory grew while decoding: 0. */
+  memoryGrows: number;
+  /** Natural logarithms, one a token, if asked for. */
+  logprobs?: number[];
+}
+
+/**
+ * A running generation: iterate it once, for pieces of text as they come.
+ * Leaving the loop early ends the generation. It advances only as fast as it
+ * is read, by at most one token more.
+ */
+export interface Generation extends AsyncIterable<string> {
+  [Symbol.asyncIterator](): AsyncIterator<string, undefined>;
+  /** Set once the generation has ended. */
+  readonly result: GenerationResult | undefined;
+  /** The result when the generation ends. Awaiting it without iterating runs the generation to its end. */
+  readonly done: Promise<GenerationResult>;
+}
+
+/** Logits of one position of the sequence given to `evaluate`. */
+export interface LogitsRow {
+  /** Place in the sequence. */
+  index: number;
+  /** A copy of your own, `[n_vocab]`. */
+  logits: Float32Array;
+}
+
+export interface ModelInfo {
+  context: number;
+  contextTrain: number;
+  vocabSize: number;
+  bos: number;
+  eos: number;
+  addsBos: boolean;
+  hasTokenizer: boolean;
+  chunk: number;
+  /** 'base' or 'relaxed'. */
+  module: string;
+  threads: number;
+  loadMs: number;
+}
+
+/** Counters of the core's allocator. */
+export interface MemoryUse extends MemoryReport {
+  liveBytes: number;
+  liveBlocks: number;
+  highWaterBytes: number;
+  /** Size of linear memory. */
+  hostBytes: number;
+  allocCalls: number;
+  growCalls: number;
+}
+
+/** An open model: one timeline of tokens, one generation at a time (BUSY). */
+export interface Model {
+  readonly info: ModelInfo;
+  /** What `explain` gives for the same options. */
+  readonly explanation: Explanation;
+  /** The prompt is text, or ids to be taken as they are. */
+  generate(prompt: string | ArrayLike<number>, options?: GenerateOptions): Generation;
+  /**
+   * Logits after each of these ids, from an empty context. Needs
+   * `open(..., { allLogits: true })`; without it, only the last row comes.
+   */
+  evaluate(ids: ArrayLike<number>, options?: { signal?: AbortSignal }): AsyncIterable<LogitsRow>;
+  /**
+   * Natural log-probability of ids[i + 1] after ids[0..i], for i from `from`
+   * (default 0) to the last but one. Needs `allLogits`. The rows stay in the core.
+   */
+  score(ids: ArrayLike<number>, options?: { from?: number; signal?: AbortSignal }): Promise<Float64Array>;
+  tokenize(text: string, options?: TokenizeOptions): Promise<Int32Array>;
+  detokenize(ids: ArrayLike<number>, options?: { showSpecial?: boolean }): Promise<string>;
+  /** The text of each id by itself; control tokens by name. */
+  pieces(ids: ArrayLike<number>): Promise<string[]>;
+  memory(): Promise<MemoryUse>;
+  /** Ends what runs and gives all memory back. May be called again. */
+  close(): Promise<void>;
+}
+
+/** The tokenizer of any GGUF that has one, a vocabulary-only file included. */
+export interface Tokenizer {
+  readonly vocabSize: number;
+  encode(text: string, options?: TokenizeOptions): Promise<Int32Array>;
+  decode(ids: ArrayLike<number>, options?: { showSpecial?: boolean }): Promise<string>;
+  pieces(ids: ArrayLike<number>): Promise<string[]>;
+  close(): Promise<void>;
+}
+
+/** Reads the header only. */
+export function openTokenizer(source: Source, options?: HeaderOptions): Promise<Tokenizer>;
+
+// --- host and errors ---------------------------------------------------------
+
+/** What this machine can do, as `explain` and `open` see it. */
+export function probeHost(): Promise<HostCapabilities & { module: 'base' | 'relaxed' }>;
+
+/** '2GiB' -> 2147483648. Throws BAD_ARGUMENT. */
+export function parseByteSize(size: ByteSize): number;
+
+/** All codes. Those of the core first, then those of this layer. */
+export type LinealErrorCode =
+  | 'CANCELLED' | 'CONTEXT_FULL' | 'OUT_OF_MEMORY' | 'DOES_NOT_FIT' | 'INTERNAL' | 'BAD_ARGUMENT' | 'BAD_STATE'
+  | 'NOT_GGUF' | 'GGUF_VERSION' | 'GGUF_CORRUPT' | 'GGUF_TRUNCATED' | 'GGUF_DUPLICATE' | 'GGUF_LIMIT'
+  | 'SPLIT_MISMATCH'
+  | 'UNSUPPORTED_ARCHITECTURE' | 'UNSUPPORTED_TYPE' | 'UNSUPPORTED_FEATURE' | 'UNSUPPORTED_TOKENIZER'
+  | 'MISSING_KEY' | 'MISSING_TENSOR' | 'BAD_SHAPE' | 'UNEXPECTED_TENSOR' | 'BAD_VOCABULARY'
+  | 'CONTEXT_TOO_LONG' | 'PROMPT_TOO_LONG' | 'EMPTY_PROMPT' | 'BAD_TOKEN' | 'NO_TOKENIZER' | 'NO_WEIGHTS'
+  | 'SOURCE_NOT_FOUND' | 'SOURCE_UNREADABLE' | 'SOURCE_CHANGED' | 'SOURCE_TRUNCATED'
+  | 'HTTP_STATUS' | 'HTTP_RANGE' | 'NETWORK' | 'ABORTED' | 'BUSY' | 'CLOSED' | 'WASM_UNSUPPORTED' | 'WASM_UNAVAILABLE'
+  | 'WASM_VERSION' | 'WORKER_FAILED';
+
+/** The one error of this package. Crosses worker borders whole. */
+export class LinealError extends Error {
+  constructor(
+    code: LinealErrorCode | (string & {}),
+    message: string,
+    options?: { remedy?: string; detail?: Record<string, unknown>; cause?: unknown },
+  );
+  readonly code: LinealErrorCode | (string & {});
+  /** What you can do about it; may be ''. */
+  readonly remedy: string;
+  readonly detail: Record<string, unknown>;
+  toJSON(): { code: string; message: string; remedy: string; detail: Record<string, unknown> };
+  static fromJSON(json: unknown): LinealError;
+  /** Any thrown value as a LinealError; unknown ones get the code INTERNAL. */
+  static from(error: unknown): LinealError;
+}
+
+/** Version of the package. */
+export const version: string;

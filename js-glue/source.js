@@ -1,0 +1,308 @@
+// Where the bytes of a model come from. A source is first described (plain
+// data that can cross to a worker), then opened. Opened sources share one
+// interface, see Source below; offsets are numbers, exact to 2^53.
+import { LinealError, badArgument } from './errors.js';
+import { isNode } from './caps.js';
+import { HttpSource } from './source-http.js';
+
+/**
+ * Never more than this much of a source is held by JS at a time.
+ */
+export const MAX_CHUNK_BYTES = 4 * 1024 * 1024;
+
+/**
+ * @typedef {object} Source
+ * @property {string} name for messages
+ * @property {number | undefined} size in bytes; undefined while unknown
+ * @property {boolean} rangeRead can be read at any offset
+ * @property {{ bytesRead: number, requests: number }} stats
+ * @property {(offset: number, length: number, signal?: AbortSignal) => Promise<Uint8Array>} read
+ *   From 1 to `length` bytes at `offset`; none at the end. Valid until the next read.
+ * @property {((offset: number, length: number, signal?: AbortSignal) => Promise<Uint8Array>)} [readForward]
+ *   The same for a run of reads at rising offsets, where that is cheaper.
+ * @property {((offset: number, target: Uint8Array) => number)} [readSync]
+ *   Fills the target from `offset`; returns the bytes written, 0 at the end.
+ * @property {() => void | Promise<void>} close
+ */
+
+/**
+ * @typedef {{ kind: 'url', url: string, headers?: Record<string, string>, credentials?: RequestCredentials }
+ *   | { kind: 'path', path: string }
+ *   | { kind: 'blob', blob: Blob, name: string }
+ *   | { kind: 'bytes', bytes: Uint8Array, name: string }
+ *   | { kind: 'custom', custom: import('./index.d.ts').CustomSource, name: string }
+ *   | { kind: 'remote', id: number, size: number | undefined, name: string }} Descriptor
+ *   `remote`: read by the thread at the other end of the worker border.
+ */
+
+/**
+ * @callback RemoteRead
+ * @param {number} id
+ * @param {number} offset
+ * @param {number} length
+ * @returns {Promise<Uint8Array>}
+ */
+
+const PART_NAME = /-(\d{5})-of-(\d{5})(\.gguf)?$/;
+
+/**
+ * What the user gave, as descriptors: one, or each part of a split model in order.
+ * @param {import('./index.d.ts').Source} source
+ * @param {import('./index.d.ts').FetchOptions} [fetchOptions]
+ * @returns {Descriptor[]}
+ */
+export function describeSource(source, fetchOptions = {}) {
+  if (Array.isArray(source)) {
+    if (source.length === 0) throw badArgument('the source is an empty array');
+    return orderParts(source.map((part) => describeOne(part, fetchOptions)));
+  }
+  const first = describeOne(/** @type {import('./index.d.ts').SingleSource} */ (source), fetchOptions);
+  // Any part of a split model leads to its first.
+  const name = PART_NAME.exec(partName(first));
+  return [name && Number(name[1]) !== 1 ? (renamed(first, 1, Number(name[2])) ?? first) : first];
+}
+
+/**
+ * @param {import('./index.d.ts').SingleSource} source
+ * @param {import('./index.d.ts').FetchOptions} options
+ * @returns {Descriptor}
+ */
+function describeOne(source, options) {
+  if (typeof source === 'string') {
+    if (source === '') throw badArgument('the source is an empty string');
+    // One letter before the colon is a Windows drive, not a scheme.
+    if (/^[a-z][a-z0-9+.-]+:/i.test(source)) return describeUrl(parseUrl(source), options);
+    if (isNode) return { kind: 'path', path: source };
+    return describeUrl(parseUrl(source, pageBase()), options);
+  }
+  if (source instanceof URL) return describeUrl(source, options);
+  if (typeof Blob !== 'undefined' && source instanceof Blob) {
+    return { kind: 'blob', blob: source, name: 'name' in source && source.name ? String(source.name) : 'blob' };
+  }
+  if (source instanceof Uint8Array) return { kind: 'bytes', bytes: source, name: 'bytes' };
+  if (source instanceof ArrayBuffer) return { kind: 'bytes', bytes: new Uint8Array(source), name: 'bytes' };
+  const custom = /** @type {import('./index.d.ts').CustomSource} */ (source);
+  if (custom && typeof custom === 'object' && typeof custom.read === 'function') {
+    if (custom.size !== undefined && !(Number.isSafeInteger(custom.size) && custom.size >= 0)) {
+      throw badArgument(`size of the source is a whole number of bytes, not ${String(custom.size)}`);
+    }
+    return { kind: 'custom', custom, name: custom.name ?? 'custom source' };
+  }
+  throw badArgument('the source is a path, a URL, a Blob or File, an ArrayBuffer or Uint8Array, or { size, read }');
+}
+
+/**
+ * @param {URL} url
+ * @param {import('./index.d.ts').FetchOptions} options
+ * @returns {Descriptor}
+ */
+function describeUrl(url, options) {
+  if (url.protocol === 'file:' && isNode) {
+    return { kind: 'path', path: filePath(url) };
+  }
+  if (!['http:', 'https:', 'blob:', 'data:'].includes(url.protocol)) {
+    throw badArgument(`addresses of the kind ${url.protocol} cannot be read`);
+  }
+  return { kind: 'url', url: url.href, headers: options.headers, credentials: options.credentials };
+}
+
+/** @param {URL} url */
+function filePath(url) {
+  const path = decodeURIComponent(url.pathname);
+  return process.platform === 'win32' ? path.replace(/^\/(?=[a-z]:)/i, '') : path;
+}
+
+/** @param {string} text @param {string} [base] */
+function parseUrl(text, base) {
+  try {
+    return new URL(text, base);
+  } catch (error) {
+    throw badArgument(`'${text}' is not an address`, { source: String(error) });
+  }
+}
+
+function pageBase() {
+  const scope = /** @type {any} */ (globalThis);
+  return scope.document?.baseURI ?? scope.location?.href;
+}
+
+/** @param {Descriptor} d */
+function partName(d) {
+  if (d.kind === 'url') return new URL(d.url).pathname;
+  return d.kind === 'path' ? d.path : d.name;
+}
+
+/**
+ * Parts named -0000i-of-0000N are put in order; others stay as they are.
+ * @param {Descriptor[]} parts
+ */
+function orderParts(parts) {
+  const numbers = parts.map((part) => Number(PART_NAME.exec(partName(part))?.[1] ?? NaN));
+  if (numbers.some(Number.isNaN)) return parts;
+  return parts.map((part, index) => ({ part, number: numbers[index] }))
+    .sort((a, b) => a.number - b.number).map((entry) => entry.part);
+}
+
+/**
+ * The descriptor of another part of the same model; undefined if its name does not tell.
+ * @param {Descriptor} d
+ * @param {number} number from 1
+ * @param {number} count
+ * @returns {Descriptor | undefined}
+ */
+function renamed(d, number, count) {
+  const pad = (/** @type {number} */ n) => String(n).padStart(5, '0');
+  const change = (/** @type {string} */ text) => text.replace(PART_NAME, (_all, _i, _n, ext = '') =>
+    `-${pad(number)}-of-${pad(count)}${ext}`);
+  if (!PART_NAME.test(partName(d))) return undefined;
+  if (d.kind === 'path') return { ...d, path: change(d.path) };
+  if (d.kind === 'url') {
+    const url = new URL(d.url);
+    url.pathname = change(url.pathname);
+    return { ...d, url: url.href };
+  }
+  return undefined;
+}
+
+/**
+ * All parts of a model whose first part says that there are `count`.
+ * @param {Descriptor[]} given
+ * @param {number} count
+ * @returns {Descriptor[]}
+ */
+export function allParts(given, count) {
+  if (given.length === count) return given;
+  if (given.length > 1) {
+    throw new LinealError('SPLIT_MISMATCH', `the model has ${count} parts, and ${given.length} were given`, {
+      remedy: 'give every part of one split model, each once', detail: { expected: count, given: given.length },
+    });
+  }
+  const parts = [given[0]];
+  for (let number = 2; number <= count; number++) {
+    const part = renamed(given[0], number, count);
+    if (!part) {
+      throw new LinealError('SPLIT_MISMATCH', `the model has ${count} parts, and only '${partName(given[0])}' was given`, {
+        remedy: 'give an array of all parts, or keep the names ...-00001-of-0000N.gguf',
+        detail: { expected: count, given: 1 },
+      });
+    }
+    parts.push(part);
+  }
+  return parts;
+}
+
+/**
+ * @param {Descriptor} d
+ * @param {{ remoteRead?: RemoteRead }} [context]
+ * @returns {Promise<Source>}
+ */
+export async function openSource(d, context = {}) {
+  switch (d.kind) {
+    case 'url': return new HttpSource(d.url, { headers: d.headers, credentials: d.credentials });
+    case 'path': {
+      const { FileSource } = await import('./source-node.js');
+      return new FileSource(d.path);
+    }
+    case 'blob': return new BlobSource(d.blob, d.name);
+    case 'bytes': return new BytesSource(d.bytes, d.name);
+    case 'custom': return new CallbackSource(d.custom.size, d.name,
+      async (offset, length) => d.custom.read(offset, length), () => d.custom.close?.());
+    case 'remote': {
+      const { remoteRead } = context;
+      if (!remoteRead) throw new LinealError('INTERNAL', 'no way back to the thread that has the source');
+      return new CallbackSource(d.size, d.name, (offset, length) => remoteRead(d.id, offset, length));
+    }
+  }
+}
+
+class BlobSource {
+  rangeRead = true;
+  stats = { bytesRead: 0, requests: 0 };
+
+  /** @param {Blob} blob @param {string} name */
+  constructor(blob, name) {
+    this.blob = blob;
+    this.name = name;
+    this.size = blob.size;
+  }
+
+  /** @param {number} offset @param {number} length */
+  async read(offset, length) {
+    const end = Math.min(offset + Math.min(length, MAX_CHUNK_BYTES), this.size);
+    if (end <= offset) return new Uint8Array(0);
+    try {
+      const bytes = new Uint8Array(await this.blob.slice(offset, end).arrayBuffer());
+      this.stats.requests++;
+      this.stats.bytesRead += bytes.length;
+      return bytes;
+    } catch (error) {
+      // NotReadableError: the file behind it was changed or removed since it was chosen.
+      const text = error instanceof Error ? error.message : String(error);
+      throw new LinealError('SOURCE_CHANGED', `'${this.name}' can no longer be read: ${text}`, {
+        remedy: 'choose the file again', detail: { source: this.name, offset }, cause: error,
+      });
+    }
+  }
+
+  close() {}
+}
+
+class BytesSource {
+  rangeRead = true;
+  stats = { bytesRead: 0, requests: 0 };
+
+  /** @param {Uint8Array} bytes @param {string} name */
+  constructor(bytes, name) {
+    this.bytes = bytes;
+    this.name = name;
+    this.size = bytes.length;
+  }
+
+  /** @param {number} offset @param {number} length */
+  async read(offset, length) {
+    const chunk = this.bytes.subarray(offset, offset + length);
+    this.stats.requests++;
+    this.stats.bytesRead += chunk.length;
+    return chunk;
+  }
+
+  close() {}
+}
+
+class CallbackSource {
+  rangeRead = true;
+  stats = { bytesRead: 0, requests: 0 };
+  #read;
+  #close;
+
+  /**
+   * @param {number | undefined} size
+   * @param {string} name
+   * @param {(offset: number, length: number) => Promise<Uint8Array>} read
+   * @param {() => void | Promise<void>} [close]
+   */
+  constructor(size, name, read, close) {
+    this.size = size;
+    this.name = name;
+    this.#read = read;
+    this.#close = close;
+  }
+
+  /** @param {number} offset @param {number} length */
+  async read(offset, length) {
+    let wanted = Math.min(length, MAX_CHUNK_BYTES);
+    if (this.size !== undefined) wanted = Math.min(wanted, Math.max(this.size - offset, 0));
+    if (wanted === 0) return new Uint8Array(0);
+    const bytes = await this.#read(offset, wanted);
+    if (!(bytes instanceof Uint8Array) || bytes.length > wanted) {
+      throw badArgument(`read of '${this.name}' must return a Uint8Array of at most the ${wanted} bytes asked for`);
+    }
+    this.stats.requests++;
+    this.stats.bytesRead += bytes.length;
+    return bytes;
+  }
+
+  async close() {
+    await this.#close?.();
+  }
+}

@@ -1,0 +1,160 @@
+/* The memory table: what every scope will take, whether it fits, and what
+ * could be done if it does not. */
+#include <stdarg.h>
+
+#include "engine.h"
+
+static uint64_t measure(lnl_engine *e, engine_layout layout, lnl_status *status) {
+  lnl_arena arena = {0};
+  lnl_status result = layout(e, &arena);
+  if (result < 0) *status = result;
+  return arena.used_bytes;
+}
+
+static uint64_t address_space(void) {
+  return sizeof(void *) == 4 ? UINT64_C(1) << 32 : UINT64_MAX;
+}
+
+static uint64_t limit_of(const lnl_engine *e) {
+  uint64_t limit = address_space();
+  if (e->host.max_memory_bytes) limit = u64_min(limit, e->host.max_memory_bytes);
+  if (e->options.budget_bytes) limit = u64_min(limit, e->options.budget_bytes);
+  return limit;
+}
+
+/* The total when the scopes that can be chosen take these bytes. */
+static uint64_t total_with(const lnl_engine *e, uint64_t weights, uint64_t kv, uint64_t slab, uint64_t scratch) {
+  uint64_t tables = e->budget.planned.tables - engine_early_table_bytes(e);
+  uint64_t blocks[] = {tables, weights, kv, slab, scratch};
+  return mem_plan_host_bytes(blocks, sizeof blocks / sizeof *blocks);
+}
+
+/* The total with another context and cache type. */
+static uint64_t total_at(const lnl_engine *e, uint32_t n_ctx, kv_type kv) {
+  const lnl_memory *m = &e->budget.planned;
+  uint64_t history = align_up((uint64_t)e->options.n_ctx * sizeof(int32_t), MEM_ALIGN);
+  uint64_t scratch = m->scratch - history + align_up((uint64_t)n_ctx * sizeof(int32_t), MEM_ALIGN);
+  return total_with(e, m->weights, kv_bytes(&e->model.hp, kv, n_ctx), m->slab, scratch);
+}
+
+static uint32_t largest_context(const lnl_engine *e, kv_type kv) {
+  uint32_t low = 0, high = e->model.hp.n_ctx_train; /* low fits (or is 0), beyond high is not allowed */
+  while (low < high) {
+    uint32_t middle = low + (high - low + 1) / 2;
+    if (total_at(e, middle, kv) <= e->budget.limit_bytes) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+static uint32_t max_context(const lnl_engine *e) {
+  if (!e->kv_was_auto) return largest_context(e, (kv_type)e->options.kv);
+  uint32_t n_ctx = largest_context(e, KV_F16);
+  return kv_resolve_type(&e->model.hp, KV_AUTO, n_ctx) == KV_F16 ? n_ctx : largest_context(e, KV_F32);
+}
+
+lnl_status budget_make(lnl_engine *e) {
+  lnl_status status = LNL_OK;
+  lnl_memory *m = &e->budget.planned;
+  m->tables = engine_early_table_bytes(e) + measure(e, engine_layout_tables, &status);
+  m->weights = measure(e, engine_layout_weights, &status);
+  m->kv = measure(e, engine_layout_cache, &status);
+  m->slab = measure(e, engine_layout_slab, &status);
+  m->scratch = measure(e, engine_layout_scratch, &status);
+  LNL_TRY(status);
+  m->total = total_with(e, m->weights, m->kv, m->slab, m->scratch);
+  e->budget.limit_bytes = limit_of(e);
+  e->budget.fits = m->total <= e->budget.limit_bytes;
+  e->budget.max_ctx = max_context(e);
+  return LNL_OK;
+}
+
+lnl_memory lnl_measure(const lnl_engine *e) {
+  return (lnl_memory){
+      .weights = e->weights.cap_bytes,
+      .kv = e->cache.cap_bytes,
+      .slab = e->slab.cap_bytes,
+      .scratch = e->scratch.cap_bytes,
+      .tables = engine_early_table_bytes(e) + e->tables.cap_bytes,
+      .total = mem_get_stats().host_bytes,
+  };
+}
+
+/* --- suggestions ------------------------------------------------------------------ */
+
+typedef struct suggester {
+  const lnl_engine *e;
+  budget_suggestion *out;
+  uint32_t count;
+} suggester;
+
+static void suggest(suggester *s, const char *code, uint64_t new_total, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+static void suggest(suggester *s, const char *code, uint64_t new_total, const char *format, ...) {
+  const lnl_budget *b = &s->e->budget;
+  if (new_total >= b->planned.total && new_total > b->limit_bytes) return; /* no help */
+  LNL_ASSERT(s->count < BUDGET_MAX_SUGGESTIONS);
+  budget_suggestion *out = &s->out[s->count++];
+  va_list args;
+  va_start(args, format);
+  fmt_write(out->text, sizeof out->text, format, args);
+  va_end(args);
+  out->code = code;
+  out->saves_bytes = b->planned.total > new_total ? b->planned.total - new_total : 0;
+  out->sufficient = new_total <= b->limit_bytes;
+}
+
+static uint64_t total_with_chunk(const lnl_engine *e, uint32_t chunk) {
+  const lnl_memory *m = &e->budget.planned;
+  lnl_plan plan;
+  lnl_status status = plan_build(&plan, &e->model, chunk, e->options.all_logits ? chunk : 1, NULL);
+  uint64_t slab = status == LNL_OK ? u64_max(plan.slab_bytes, e->decode.slab_bytes) : m->slab;
+  plan_free(&plan);
+  return total_with(e, m->weights, m->kv, slab, m->scratch);
+}
+
+/* Resident bytes if every matrix were stored with 4.5 bits a value. */
+static uint64_t weights_at_q4_k(const lnl_engine *e) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < e->model.weight_count; i++) {
+    const lnl_weight *w = &e->model.weights[i];
+    uint64_t values = w->stored->shape[0] * w->stored->shape[1];
+    uint64_t small = model_role_is_vector(w->role) ? w->place.resident_bytes : values / 256 * 144;
+    bytes += align_up(u64_min(w->place.resident_bytes, small), MEM_ALIGN);
+  }
+  return bytes;
+}
+
+uint32_t budget_suggest(const lnl_engine *e, budget_suggestion out[BUDGET_MAX_SUGGESTIONS]) {
+  if (e->budget.fits) return 0;
+  enum { LEAST_CTX = 256, SMALL_CHUNK = 16 };
+  suggester s = {.e = e, .out = out};
+  const lnl_memory *m = &e->budget.planned;
+  kv_type kv = (kv_type)e->options.kv;
+
+  uint32_t n_ctx = e->budget.max_ctx ? e->budget.max_ctx : LEAST_CTX;
+  if (n_ctx < e->options.n_ctx) {
+    kv_type then = e->kv_was_auto ? kv_resolve_type(&e->model.hp, KV_AUTO, n_ctx) : kv;
+    suggest(&s, "SMALLER_CONTEXT", total_at(e, n_ctx, then), "a context of %u tokens instead of %u", n_ctx,
+            e->options.n_ctx);
+  }
+  if (kv == KV_F32) {
+    suggest(&s, "KV_F16", total_at(e, e->options.n_ctx, KV_F16), "hold the key-value cache in f16 instead of f32");
+  }
+  if (e->options.chunk > SMALL_CHUNK) {
+    suggest(&s, "SMALLER_CHUNK", total_with_chunk(e, SMALL_CHUNK),
+            "a prefill chunk of %d tokens instead of %u (slower prompts)", SMALL_CHUNK, e->options.chunk);
+  }
+  suggest(&s, "SMALLER_TYPE", total_with(e, weights_at_q4_k(e), m->kv, m->slab, m->scratch),
+          "the same model quantised to 4 bits (Q4_K or Q4_0)");
+  if (m->total <= address_space()) {
+    budget_suggestion *more = &s.out[s.count++];
+    *more = (budget_suggestion){.code = "MORE_MEMORY", .sufficient = true};
+    fmt_print(more->text, sizeof more->text, "allow %llu bytes of memory instead of %llu", (unsigned long long)m->total,
+              (unsigned long long)e->budget.limit_bytes);
+  }
+  return s.count;
+}

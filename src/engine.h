@@ -1,0 +1,105 @@
+/* The inside of an engine, shared by engine.c, budget.c, session.c and
+ * explain.c; nobody else. */
+#ifndef LNL_ENGINE_H
+#define LNL_ENGINE_H
+
+#include "exec.h"
+#include "kv.h"
+#include "lineal.h"
+#include "mem.h"
+#include "model.h"
+#include "plan.h"
+#include "sample.h"
+#include "tok.h"
+
+typedef enum engine_phase {
+  PHASE_HEADER,  /* reading headers */
+  PHASE_READ,    /* all headers complete */
+  PHASE_PLANNED,
+  PHASE_BOUND,   /* memory taken; weights arriving or there */
+  PHASE_FAILED,
+} engine_phase;
+
+typedef struct mapped_shard {
+  const uint8_t *data;
+  uint64_t bytes;
+} mapped_shard;
+
+struct lnl_engine {
+  lnl_host host;
+  lnl_error error;
+  engine_phase phase;
+
+  gguf *shards; /* owned, [shard_count] */
+  uint32_t shard_count, shard_at;
+  mapped_shard *mapped; /* owned, [shard_count], or NULL */
+
+  tok_kind tok_kind;
+  uint32_t n_vocab_tok;
+  lnl_model model;
+  lnl_plan_options options; /* resolved: no zeros, no auto */
+  bool kv_was_auto;
+  lnl_plan prefill, decode;
+  lnl_budget budget;
+
+  /* scopes */
+  lnl_arena tables;  /* model: tokenizer, rope frequencies */
+  lnl_arena weights; /* model */
+  lnl_arena cache;   /* session: KV */
+  lnl_arena slab;    /* step */
+  lnl_arena scratch; /* scratch of kernels and sampler, token history */
+
+  tok *tok;
+  float *inverse_freq;
+  lnl_kv kv;
+  uint8_t *slab_base;
+  void *attn_scratch;
+  int32_t *history; /* [n_ctx] */
+  lnl_sampler sampler;
+
+  /* loading */
+  uint32_t load_cursor; /* weights before it are complete */
+  lnl_weight *need_weight;
+  lnl_need need;
+
+  /* session */
+  uint32_t n_past;    /* positions in the cache */
+  uint32_t n_total;   /* ids in the history, n_past included */
+  bool full;          /* one id was sampled beyond the context */
+  bool running;       /* exec is suspended in the middle of a step */
+  uint32_t logits_rows; /* 0: none ready */
+  lnl_exec exec;
+};
+
+/* Lays out one scope of the engine; run to measure, then to bind. */
+typedef lnl_status (*engine_layout)(lnl_engine *e, lnl_arena *arena);
+lnl_status engine_layout_tables(lnl_engine *e, lnl_arena *arena);
+lnl_status engine_layout_weights(lnl_engine *e, lnl_arena *arena);
+lnl_status engine_layout_cache(lnl_engine *e, lnl_arena *arena);
+lnl_status engine_layout_slab(lnl_engine *e, lnl_arena *arena);
+lnl_status engine_layout_scratch(lnl_engine *e, lnl_arena *arena);
+
+/* Bytes of headers, model table and plans, which exist before lnl_bind. */
+uint64_t engine_early_table_bytes(const lnl_engine *e);
+
+/* Makes the missing bytes of w the engine's need; returns NEED_BYTES. */
+lnl_status engine_ask_for(lnl_engine *e, lnl_weight *w);
+
+/* --- budget.c ------------------------------------------------------------------ */
+
+/* What could be done when a model does not fit. */
+typedef struct budget_suggestion {
+  const char *code;
+  char text[160];
+  uint64_t saves_bytes;
+  bool sufficient; /* found by planning again with it */
+} budget_suggestion;
+enum { BUDGET_MAX_SUGGESTIONS = 5 };
+
+/* Fills e->budget by measuring every scope; nothing is bound. */
+lnl_status budget_make(lnl_engine *e);
+/* Returns how many suggestions were written to out; 0 when the model fits.
+ * Plans again with a smaller chunk, for which it allocates and frees. */
+uint32_t budget_suggest(const lnl_engine *e, budget_suggestion out[BUDGET_MAX_SUGGESTIONS]);
+
+#endif

@@ -1,0 +1,191 @@
+#include "exec.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+
+/* A kernel call covers at most this many rows: engines swap baseline code for
+ * optimised code between calls only, so one long call would stay slow. */
+enum { ROWS_PER_CALL = 256 };
+
+typedef struct operands {
+  const plan_step *step;
+  const plan_value *out, *in0, *in1; /* NULL where there is none */
+  const lnl_weight *weight;
+} operands;
+
+static float *f32_at(const lnl_exec *x, const plan_value *v, uint32_t row) {
+  return (float *)(void *)(x->slab + v->offset) + (size_t)row * v->cols;
+}
+
+static lnl_q8 q8_at(const lnl_exec *x, const plan_value *v) {
+  uint32_t rows = v->rows == ROWS_TOKENS ? x->plan->token_rows : x->plan->output_rows;
+  return q8_view(x->slab + v->offset, v->cols, rows);
+}
+
+/* Rows of a value that this run computes. */
+static uint32_t row_count(const lnl_exec *x, const plan_value *v) {
+  return v->rows == ROWS_TOKENS ? x->n_tok : x->n_tok - x->output_begin;
+}
+
+static void op_embed(const lnl_exec *x, const operands *o) {
+  uint64_t row_bytes = form_row_bytes(o->weight->form, o->out->cols);
+  for (uint32_t t = 0; t < x->n_tok; t++) {
+    o->weight->form->decode(o->weight->data + (uint64_t)x->tokens[t] * row_bytes, f32_at(x, o->out, t), o->out->cols);
+  }
+}
+
+static void op_rope_table(const lnl_exec *x, const operands *o) {
+  uint32_t half = o->out->cols / 2;
+  const float *factors = o->weight ? (const float *)(const void *)o->weight->data : NULL;
+  for (uint32_t t = 0; t < x->n_tok; t++) {
+    float *cos_row = f32_at(x, o->out, t), *sin_row = cos_row + half;
+    double position = (double)(x->position + t) * (double)x->model->hp.rope_scale;
+    for (uint32_t i = 0; i < half; i++) {
+      double angle = position * (double)x->inverse_freq[i];
+      if (factors) angle /= (double)factors[i];
+      cos_row[i] = (float)cos(angle);
+      sin_row[i] = (float)sin(angle);
+    }
+  }
+}
+
+static void op_rms_norm(const lnl_exec *x, const operands *o) {
+  uint32_t rows = row_count(x, o->out);
+  const float *w = (const float *)(const void *)o->weight->data;
+  for (uint32_t t = 0; t < rows; t++) {
+    rms_norm(f32_at(x, o->out, t), f32_at(x, o->in0, t), w, o->out->cols, x->model->hp.rms_eps);
+  }
+}
+
+static void op_quant(const lnl_exec *x, const operands *o) {
+  uint32_t rows = row_count(x, o->out), n = o->out->cols;
+  lnl_q8 q = q8_at(x, o->out);
+  for (uint32_t t = 0; t < rows; t++) {
+    quant_q8(q.q + (size_t)t * n, q.d + (size_t)t * (n / 32), q.sums + (size_t)t * (n / 16), f32_at(x, o->in0, t), n);
+  }
+}
+
+static void op_matmul(const lnl_exec *x, const operands *o) {
+  const lnl_form *form = o->weight->form;
+  uint32_t k = (uint32_t)o->weight->stored->shape[0];
+  lnl_matmul m = {
+      .w = o->weight->data,
+      .row_bytes = form_row_bytes(form, k),
+      .k = k,
+      .n_tok = row_count(x, o->out),
+      .y = f32_at(x, o->out, 0),
+      .y_stride = o->out->cols,
+  };
+  if (form->activation == ACT_Q8) {
+    m.x_q8 = q8_at(x, o->in0);
+  } else {
+    m.x_f32 = f32_at(x, o->in0, 0);
+  }
+  for (uint32_t row = 0; row < o->out->cols; row = m.row_end) {
+    m.row_begin = row;
+    m.row_end = u32_min(row + ROWS_PER_CALL, o->out->cols);
+    form->matmul(&m);
+  }
+}
+
+static void op_add_bias(const lnl_exec *x, const operands *o) {
+  uint32_t rows = row_count(x, o->out);
+  for (uint32_t t = 0; t < rows; t++) {
+    vec_add(f32_at(x, o->out, t), (const float *)(const void *)o->weight->data, o->out->cols);
+  }
+}
+
+static void op_rope(const lnl_exec *x, const operands *o) {
+  uint32_t n_rot = o->in0->cols, n_head = o->step->n_head;
+  for (uint32_t t = 0; t < x->n_tok; t++) {
+    const float *table = f32_at(x, o->in0, t);
+    float *row = f32_at(x, o->out, t);
+    if (x->model->arch->rope == ROPE_NORM) {
+      rope_norm(row, n_head, o->out->cols / n_head, n_rot, table, table + n_rot / 2);
+    } else {
+      rope_neox(row, n_head, o->out->cols / n_head, n_rot, table, table + n_rot / 2);
+    }
+  }
+}
+
+static void op_kv_store(const lnl_exec *x, const operands *o) {
+  for (uint32_t t = 0; t < x->n_tok; t++) {
+    kv_store(x->kv, o->step->layer, x->position + t, f32_at(x, o->in0, t), f32_at(x, o->in1, t));
+  }
+}
+
+static void op_attn(const lnl_exec *x, const operands *o) {
+  const lnl_hparams *hp = &x->model->hp;
+  lnl_attn a = {
+      .k = x->kv->k[o->step->layer],
+      .v = x->kv->v[o->step->layer],
+      .kv_f16 = x->kv->type == KV_F16,
+      .n_head = hp->n_head,
+      .n_kv_head = hp->n_kv_head,
+      .d_head = hp->d_head,
+      .d_value = hp->d_value,
+      .head_end = hp->n_head,
+      .scale = hp->attn_scale,
+      .scratch = x->scratch,
+  };
+  for (uint32_t t = 0; t < x->n_tok; t++) {
+    a.q = f32_at(x, o->in0, t);
+    a.out = f32_at(x, o->out, t);
+    a.n_key = x->position + t + 1;
+    attn(&a);
+  }
+}
+
+static void op_add(const lnl_exec *x, const operands *o) {
+  uint32_t rows = row_count(x, o->out);
+  for (uint32_t t = 0; t < rows; t++) vec_add(f32_at(x, o->out, t), f32_at(x, o->in0, t), o->out->cols);
+}
+
+static void op_silu_mul(const lnl_exec *x, const operands *o) {
+  uint32_t rows = row_count(x, o->out);
+  for (uint32_t t = 0; t < rows; t++) {
+    silu_mul(f32_at(x, o->out, t), f32_at(x, o->in0, t), f32_at(x, o->in1, t), o->out->cols);
+  }
+}
+
+static void op_output_rows(const lnl_exec *x, const operands *o) {
+  memcpy(f32_at(x, o->out, 0), f32_at(x, o->in0, x->output_begin),
+         (size_t)(x->n_tok - x->output_begin) * o->out->cols * sizeof(float));
+}
+
+static void (*const op_table[OP_COUNT])(const lnl_exec *, const operands *) = {
+#define LNL_OP(OP, name) op_##name,
+#include "ops.inc"
+#undef LNL_OP
+};
+
+lnl_status exec_run(lnl_exec *x, lnl_weight **weight) {
+  const lnl_plan *plan = x->plan;
+  LNL_ASSERT(x->n_tok >= 1 && x->n_tok <= plan->token_rows && x->output_begin <= x->n_tok);
+  LNL_ASSERT(x->n_tok - x->output_begin <= plan->output_rows);
+  uint32_t end = x->output_begin < x->n_tok ? plan->step_count : plan->output_step;
+  for (; x->step < end; x->step++) {
+    const plan_step *s = &plan->steps[x->step];
+    operands o = {
+        .step = s,
+        .out = s->out == NO_VALUE ? NULL : &plan->values[s->out],
+        .in0 = s->in0 == NO_VALUE ? NULL : &plan->values[s->in0],
+        .in1 = s->in1 == NO_VALUE ? NULL : &plan->values[s->in1],
+        .weight = s->weight == NO_WEIGHT ? NULL : &x->model->weights[s->weight],
+    };
+    if (o.weight && o.weight->loaded_bytes < o.weight->place.stored_bytes) {
+      *weight = &x->model->weights[s->weight];
+      return LNL_NEED_BYTES;
+    }
+    op_table[s->op](x, &o);
+  }
+  return LNL_OK;
+}
+
+const float *exec_logits(const lnl_exec *x) { return f32_at(x, &x->plan->values[x->plan->logits], 0); }
+
+void exec_inverse_freq(float *table, uint32_t n_rot, float base) {
+  for (uint32_t i = 0; i < n_rot / 2; i++) table[i] = (float)pow((double)base, -2.0 * i / n_rot);
+}

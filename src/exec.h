@@ -1,0 +1,34 @@
+/* Runs a plan. Never does I/O: when a step needs a weight that has not arrived
+ * it stops with NEED_BYTES, and goes on from that step when called again. */
+#ifndef LNL_EXEC_H
+#define LNL_EXEC_H
+
+#include "kv.h"
+#include "plan.h"
+
+typedef struct lnl_exec {
+  const lnl_plan *plan;
+  const lnl_model *model;
+  const lnl_kv *kv;
+  const float *inverse_freq; /* [n_rot / 2]: rope_base ^ (-2i / n_rot) */
+  uint8_t *slab;             /* at least plan->slab_bytes, 64-byte aligned */
+  void *scratch;             /* attn_scratch_bytes */
+  const int32_t *tokens;     /* [n_tok] */
+  uint32_t n_tok;            /* 1..plan->token_rows */
+  uint32_t position;         /* of the first token */
+  uint32_t output_begin;     /* first token whose logits are wanted; n_tok: none */
+  uint32_t step;             /* where to go on: 0 at the start */
+} lnl_exec;
+
+/* LNL_OK when all steps ran; LNL_NEED_BYTES with *weight set to the one that
+ * is missing. Allocates nothing. */
+lnl_status exec_run(lnl_exec *x, lnl_weight **weight);
+
+/* Logits of the last complete run: [n_tok - output_begin, n_vocab]. */
+const float *exec_logits(const lnl_exec *x);
+
+/* Fills table [n / 2] with the inverse frequencies of rotary embedding.
+ * Su et al., "RoFormer", 2021. */
+void exec_inverse_freq(float *table, uint32_t n_rot, float base);
+
+#endif

@@ -1,0 +1,345 @@
+/* What the engine decided, as JSON for machines and as text for people. Only
+ * prints records that others made: nothing is decided here. */
+#include "describe.h"
+#include "engine.h"
+
+#include <string.h>
+
+#define ULL(x) ((unsigned long long)(x))
+
+/* --- JSON ------------------------------------------------------------------------ */
+
+static void json_c_string(lnl_text *text, const char *s) {
+  text_json_string(text, (lnl_span){(const uint8_t *)s, strlen(s)});
+}
+
+static void json_key_string(lnl_text *text, const char *key, const char *value) {
+  text_addf(text, "\"%s\":", key);
+  json_c_string(text, value);
+}
+
+static const char *tokenizer_name(tok_kind kind) {
+  static const char *const names[] = {"none", "spm", "bpe"};
+  return names[kind];
+}
+
+static void json_model(const lnl_engine *e, lnl_text *text) {
+  const lnl_hparams *hp = &e->model.hp;
+  lnl_span name = {(const uint8_t *)"", 0};
+  gguf_get_string(&e->shards[0], "general.name", &name);
+  text_addf(text, "\"model\":{\"name\":");
+  text_json_string(text, name);
+  text_addf(text, ",\"architecture\":\"%s\",\"n_layer\":%u,\"d_model\":%u,\"d_ff\":%u,\"n_head\":%u,\"n_kv_head\":%u,",
+            e->model.arch->name, hp->n_layer, hp->d_model, hp->d_ff, hp->n_head, hp->n_kv_head);
+  text_addf(text, "\"d_head\":%u,\"n_vocab\":%u,\"n_ctx_train\":%u,\"tied_output\":%s,\"tokenizer\":\"%s\",\"shards\":%u}",
+            hp->d_head, hp->n_vocab, hp->n_ctx_train, e->model.tied_output ? "true" : "false",
+            tokenizer_name(e->tok_kind), e->shard_count);
+}
+
+static void json_host(const lnl_engine *e, lnl_text *text) {
+  const lnl_host *h = &e->host;
+#define FLAG(name) text_addf(text, "\"" #name "\":%s,", h->name ? "true" : "false")
+  text_addf(text, "\"host\":{\"kind\":\"%s\",", host_kind_name(h->kind));
+  FLAG(can_map);
+  FLAG(can_grow);
+  FLAG(memory64);
+  FLAG(sync_read);
+  FLAG(range_read);
+  FLAG(isolated);
+#undef FLAG
+  text_addf(text, "\"threads\":%u,\"max_memory_bytes\":%llu}", h->threads, ULL(h->max_memory_bytes));
+}
+
+static void json_tensor(const lnl_weight *w, lnl_text *text) {
+  const lnl_placement *p = &w->place;
+  text_addf(text, "{\"name\":");
+  text_json_string(text, w->stored->name);
+  text_addf(text, ",\"type\":\"%s\",\"shape\":", describe_type(w->stored->type));
+  describe_shape(text, w->stored);
+  text_addf(text, ",\"domain\":\"%s\",\"scope\":\"%s\",\"form\":\"%s\",", place_domain_name(p->domain),
+            place_scope_name(p->scope), place_hold_name(p->hold));
+  text_addf(text, "\"stored_bytes\":%llu,\"resident_bytes\":%llu,\"kernel\":\"%s\",\"decided_by\":\"%s\",\"reasons\":[",
+            ULL(p->stored_bytes), ULL(p->resident_bytes), p->kernel, place_decider_name(p->decided_by));
+  for (uint32_t i = 0; i < p->reason_count; i++) {
+    text_addf(text, "%s{\"code\":\"%s\",\"text\":", i ? "," : "", place_reason_code(p->reasons[i]));
+    json_c_string(text, place_reason_text(p->reasons[i]));
+    text_addf(text, "}");
+  }
+  text_addf(text, "]}");
+}
+
+/* The memory table, line by line; JSON and text print the same lines. */
+typedef struct memory_line {
+  const char *name;
+  uint64_t bytes;
+  char note[112];
+} memory_line;
+enum { MEMORY_LINES = 9 };
+
+static uint32_t memory_lines(const lnl_engine *e, memory_line out[MEMORY_LINES]) {
+  const lnl_memory *m = &e->budget.planned;
+  const lnl_hparams *hp = &e->model.hp;
+  uint64_t headers = 0, mapped = 0;
+  uint32_t mapped_count = 0;
+  for (uint32_t i = 0; i < e->shard_count; i++) headers += gguf_resident_bytes(&e->shards[i]);
+  for (uint32_t i = 0; i < e->model.weight_count; i++) {
+    const lnl_placement *p = &e->model.weights[i].place;
+    if (p->domain != DOMAIN_MAPPED) continue;
+    mapped += p->stored_bytes;
+    mapped_count++;
+  }
+  uint64_t scopes = m->weights + m->kv + m->slab + m->scratch + m->tables;
+  out[0] = (memory_line){.name = "weights", .bytes = m->weights};
+  fmt_print(out[0].note, sizeof out[0].note, "%u tensors in linear memory", e->model.weight_count - mapped_count);
+  out[1] = (memory_line){.name = "weights_mapped", .bytes = mapped};
+  fmt_print(out[1].note, sizeof out[1].note, "%u tensors stay in the mapped file: not counted in the total", mapped_count);
+  out[2] = (memory_line){.name = "kv", .bytes = m->kv};
+  fmt_print(out[2].note, sizeof out[2].note, "key-value cache, %s%s, %u layers x %u tokens", kv_type_name((kv_type)e->options.kv),
+            e->kv_was_auto ? " (auto)" : "", hp->n_layer, e->options.n_ctx);
+  out[3] = (memory_line){.name = "slab", .bytes = m->slab};
+  fmt_print(out[3].note, sizeof out[3].note, "activations: %llu bytes for decode, %llu for prefill of %u tokens",
+            ULL(e->decode.slab_bytes), ULL(e->prefill.slab_bytes), e->options.chunk);
+  out[4] = (memory_line){.name = "scratch", .bytes = m->scratch, .note = "attention tiles, sampler, token history"};
+  out[5] = (memory_line){.name = "header", .bytes = headers, .note = "the file's metadata, kept for the tokenizer"};
+  out[6] = (memory_line){.name = "tables", .bytes = m->tables - headers, .note = "tokenizer, tensor table, plans"};
+  out[7] = (memory_line){.name = "module", .bytes = m->total > scopes ? m->total - scopes : 0,
+                         .note = "code's own data, stack, rounding to pages"};
+  out[8] = (memory_line){.name = "total", .bytes = m->total,
+                         .note = "also the peak while loading: weights are read straight into place"};
+  return MEMORY_LINES;
+}
+
+static void json_suggestions(const lnl_engine *e, lnl_text *text) {
+  budget_suggestion list[BUDGET_MAX_SUGGESTIONS];
+  uint32_t count = budget_suggest(e, list);
+  text_addf(text, "\"suggestions\":[");
+  for (uint32_t i = 0; i < count; i++) {
+    text_addf(text, "%s{\"code\":\"%s\",\"text\":", i ? "," : "", list[i].code);
+    json_c_string(text, list[i].text);
+    text_addf(text, ",\"saves_bytes\":%llu,\"sufficient\":%s}", ULL(list[i].saves_bytes),
+              list[i].sufficient ? "true" : "false");
+  }
+  text_addf(text, "]");
+}
+
+/* Things that the user may not expect; each a code and a sentence. */
+typedef struct warning {
+  const char *code, *text;
+} warning;
+enum { MAX_WARNINGS = 3 };
+
+static uint32_t warnings(const lnl_engine *e, warning out[MAX_WARNINGS]) {
+  uint32_t count = 0;
+  if (e->host.threads > 1) {
+    out[count++] = e->host.kind == HOST_BROWSER && !e->host.isolated
+                       ? (warning){"ONE_THREAD", "more threads were asked for, but the page is not cross-origin isolated: running on 1"}
+                       : (warning){"ONE_THREAD", "more threads were asked for, but this module is built for 1: running on 1"};
+  }
+  if (host_isa() == ISA_SIMD128) {
+    out[count++] = (warning){"NO_RELAXED_SIMD", "this engine runs the base module (simd128 without relaxed SIMD), which is slower"};
+  }
+  if (e->tok_kind == TOK_NONE) {
+    out[count++] = (warning){"NO_TOKENIZER", "the file has no tokenizer: only token ids can be given"};
+  }
+  return count;
+}
+
+void lnl_explain_json(const lnl_engine *e, lnl_text *text) {
+  memory_line lines[MEMORY_LINES];
+  warning list[MAX_WARNINGS];
+  text_addf(text, "{\"fits\":%s,\"context\":%u,\"max_context\":%u,\"kv_type\":\"%s\",\"chunk\":%u,",
+            e->budget.fits ? "true" : "false", e->options.n_ctx, e->budget.max_ctx,
+            kv_type_name((kv_type)e->options.kv), e->options.chunk);
+  json_host(e, text);
+  text_addf(text, ",\"module\":\"%s\",\"threads\":1,", host_isa_name(host_isa()));
+  json_model(e, text);
+  text_addf(text, ",\"total_bytes\":%llu,\"limit_bytes\":", ULL(e->budget.planned.total));
+  if (e->budget.limit_bytes == UINT64_MAX) {
+    text_addf(text, "null");
+  } else {
+    text_addf(text, "%llu", ULL(e->budget.limit_bytes));
+  }
+  text_addf(text, ",\"memory\":[");
+  uint32_t count = memory_lines(e, lines);
+  for (uint32_t i = 0; i < count; i++) {
+    text_addf(text, "%s{\"name\":\"%s\",\"bytes\":%llu,", i ? "," : "", lines[i].name, ULL(lines[i].bytes));
+    json_key_string(text, "text", lines[i].note);
+    text_addf(text, "}");
+  }
+  text_addf(text, "],\"tensors\":[");
+  for (uint32_t i = 0; i < e->model.weight_count; i++) {
+    if (i) text_addf(text, ",");
+    json_tensor(&e->model.weights[i], text);
+  }
+  text_addf(text, "],");
+  json_suggestions(e, text);
+  text_addf(text, ",\"warnings\":[");
+  count = warnings(e, list);
+  for (uint32_t i = 0; i < count; i++) {
+    text_addf(text, "%s{\"code\":\"%s\",", i ? "," : "", list[i].code);
+    json_key_string(text, "text", list[i].text);
+    text_addf(text, "}");
+  }
+  text_addf(text, "]}");
+}
+
+static void json_memory(lnl_text *text, const char *name, const lnl_memory *m) {
+  text_addf(text, "\"%s\":{\"weights\":%llu,\"kv\":%llu,\"slab\":%llu,\"scratch\":%llu,\"tables\":%llu,\"total\":%llu}",
+            name, ULL(m->weights), ULL(m->kv), ULL(m->slab), ULL(m->scratch), ULL(m->tables), ULL(m->total));
+}
+
+void lnl_memory_json(const lnl_engine *e, lnl_text *text) {
+  lnl_memory measured = lnl_measure(e);
+  text_addf(text, "{");
+  json_memory(text, "planned", &e->budget.planned);
+  text_addf(text, ",");
+  json_memory(text, "measured", &measured);
+  text_addf(text, "}");
+}
+
+static void json_plan(const lnl_engine *e, lnl_text *text, const char *name, const lnl_plan *plan) {
+  text_addf(text, "\"%s\":{\"slab_bytes\":%llu,\"lower_bound_bytes\":%llu,\"token_rows\":%u,\"steps\":[", name,
+            ULL(plan->slab_bytes), ULL(plan_lower_bound(plan)), plan->token_rows);
+  for (uint32_t i = 0; i < plan->step_count; i++) {
+    const plan_step *s = &plan->steps[i];
+    text_addf(text, "%s{\"op\":\"%s\",\"layer\":%u", i ? "," : "", plan_op_name(s->op), s->layer);
+    if (s->out != NO_VALUE) text_addf(text, ",\"out\":%d", s->out);
+    if (s->in0 != NO_VALUE) text_addf(text, ",\"in0\":%d", s->in0);
+    if (s->in1 != NO_VALUE) text_addf(text, ",\"in1\":%d", s->in1);
+    if (s->weight != NO_WEIGHT) {
+      text_addf(text, ",\"weight\":");
+      text_json_string(text, e->model.weights[s->weight].stored->name);
+    }
+    text_addf(text, "}");
+  }
+  text_addf(text, "],\"values\":[");
+  for (uint32_t i = 0; i < plan->value_count; i++) {
+    const plan_value *v = &plan->values[i];
+    text_addf(text, "%s{\"name\":\"%s\",\"kind\":\"%s\",\"cols\":%u,\"first\":%u,\"last\":%u,\"bytes\":%llu,\"offset\":%llu}",
+              i ? "," : "", v->name, v->kind == VALUE_F32 ? "f32" : "q8", v->cols, v->first, v->last, ULL(v->bytes),
+              ULL(v->offset));
+  }
+  text_addf(text, "]}");
+}
+
+void lnl_steps_json(const lnl_engine *e, lnl_text *text) {
+  text_addf(text, "{");
+  json_plan(e, text, "decode", &e->decode);
+  text_addf(text, ",");
+  json_plan(e, text, "prefill", &e->prefill);
+  text_addf(text, "}");
+}
+
+/* --- text for people ---------------------------------------------------------------- */
+
+static void add_size(lnl_text *text, uint64_t bytes) {
+  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  uint32_t unit = 0;
+  uint64_t tenths = bytes * 10;
+  if (bytes < UINT64_MAX / 16) {
+    while (tenths >= 10240 && unit < 4) {
+      tenths = (tenths + 512) / 1024;
+      unit++;
+    }
+  }
+  char number[32];
+  if (unit == 0) {
+    fmt_print(number, sizeof number, "%llu %s", ULL(bytes), units[0]);
+  } else {
+    fmt_print(number, sizeof number, "%llu.%llu %s", ULL(tenths / 10), ULL(tenths % 10), units[unit]);
+  }
+  for (size_t pad = strlen(number); pad < 10; pad++) text_addf(text, " ");
+  text_addf(text, "%s", number);
+}
+
+static void add_padded(lnl_text *text, const char *s, size_t width) {
+  text_addf(text, "%s", s);
+  for (size_t n = strlen(s); n < width; n++) text_addf(text, " ");
+}
+
+/* One row for all layers that hold a weight of this role in the same way. */
+static void text_weight_group(const lnl_engine *e, uint32_t first, lnl_text *text) {
+  const lnl_weight *w = &e->model.weights[first];
+  uint64_t stored = 0, resident = 0;
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < e->model.weight_count; i++) {
+    const lnl_weight *o = &e->model.weights[i];
+    if (o->role != w->role || o->form != w->form || o->place.hold != w->place.hold) continue;
+    if (i < first) return; /* already printed */
+    stored += o->place.stored_bytes;
+    resident += o->place.resident_bytes;
+    count++;
+  }
+  char name[96];
+  const char *at = (const char *)w->stored->name.data;
+  size_t bytes = w->stored->name.bytes;
+  if (bytes > 4 && memcmp(at, "blk.", 4) == 0) {
+    size_t dot = 4;
+    while (dot < bytes && at[dot] != '.') dot++;
+    fmt_print(name, sizeof name, "blk.*%.*s x%u", (int)(bytes - dot), at + dot, count);
+  } else {
+    fmt_print(name, sizeof name, "%.*s", (int)bytes, at);
+  }
+  text_addf(text, "  ");
+  add_padded(text, name, 32);
+  add_padded(text, w->form->name, 6);
+  add_padded(text, place_domain_name(w->place.domain), 9);
+  add_padded(text, place_hold_name(w->place.hold), 8);
+  add_size(text, stored);
+  text_addf(text, " -> ");
+  add_size(text, resident);
+  text_addf(text, "   %s\n", w->place.kernel);
+  for (uint32_t i = 0; i < w->place.reason_count; i++) {
+    text_addf(text, "      %s: %s\n", place_reason_code(w->place.reasons[i]), place_reason_text(w->place.reasons[i]));
+  }
+}
+
+void lnl_explain_text(const lnl_engine *e, lnl_text *text) {
+  const lnl_hparams *hp = &e->model.hp;
+  const lnl_budget *b = &e->budget;
+  lnl_span name = {(const uint8_t *)"(unnamed)", 9};
+  gguf_get_string(&e->shards[0], "general.name", &name);
+  text_addf(text, "%.*s: %s, %u layers, d_model %u, %u/%u heads, vocabulary %u, tokenizer %s\n",
+            (int)u64_min(name.bytes, 80), (const char *)name.data, e->model.arch->name, hp->n_layer, hp->d_model,
+            hp->n_head, hp->n_kv_head, hp->n_vocab, tokenizer_name(e->tok_kind));
+  text_addf(text, "host %s, module %s, 1 thread, context %u of %u\n", host_kind_name(e->host.kind),
+            host_isa_name(host_isa()), e->options.n_ctx, hp->n_ctx_train);
+  if (b->fits) {
+    text_addf(text, "FITS; the largest context that fits is %u\n\nmemory\n", b->max_ctx);
+  } else if (b->max_ctx > 0) {
+    text_addf(text, "DOES NOT FIT; it would up to a context of %u\n\nmemory\n", b->max_ctx);
+  } else {
+    text_addf(text, "DOES NOT FIT with any context\n\nmemory\n");
+  }
+
+  memory_line lines[MEMORY_LINES];
+  uint32_t count = memory_lines(e, lines);
+  for (uint32_t i = 0; i < count; i++) {
+    if (lines[i].bytes == 0) continue;
+    text_addf(text, "  ");
+    add_padded(text, lines[i].name, 16);
+    add_size(text, lines[i].bytes);
+    text_addf(text, "   %s\n", lines[i].note);
+  }
+  if (b->limit_bytes != UINT64_MAX) {
+    text_addf(text, "  ");
+    add_padded(text, "limit", 16);
+    add_size(text, b->limit_bytes);
+    text_addf(text, "\n");
+  }
+
+  text_addf(text, "\nweights (all in scope model)\n");
+  for (uint32_t i = 0; i < e->model.weight_count; i++) text_weight_group(e, i, text);
+
+  budget_suggestion suggestions[BUDGET_MAX_SUGGESTIONS];
+  count = budget_suggest(e, suggestions);
+  if (count) text_addf(text, "\nto make it fit\n");
+  for (uint32_t i = 0; i < count; i++) {
+    text_addf(text, "  %s: %s%s", suggestions[i].code, suggestions[i].text, suggestions[i].saves_bytes ? ", saves" : "");
+    if (suggestions[i].saves_bytes) add_size(text, suggestions[i].saves_bytes);
+    text_addf(text, suggestions[i].sufficient ? " (enough)\n" : " (not enough alone)\n");
+  }
+  warning list[MAX_WARNINGS];
+  count = warnings(e, list);
+  for (uint32_t i = 0; i < count; i++) text_addf(text, "\nwarning: %s: %s\n", list[i].code, list[i].text);
+}

@@ -1,0 +1,76 @@
+/* A form is a way in which a weight is held. One file per form, one line in
+ * list.inc; the table made from it is what the loader, the resolver, the
+ * kernels, the tests and explain iterate over. */
+#ifndef LNL_FORM_H
+#define LNL_FORM_H
+
+#include "../base.h"
+
+/* GGML type ids of the forms that exist; the id is the file's own. */
+typedef enum lnl_type {
+#define LNL_FORM(NAME, name, id, block_len, block_bytes, activation) TYPE_##NAME = (id),
+#include "list.inc"
+#undef LNL_FORM
+} lnl_type;
+
+/* What the matmul kernel of a form multiplies with. */
+typedef enum lnl_activation {
+  ACT_F32, /* float [n_tok, k] */
+  ACT_Q8,  /* lnl_q8: int8 blocks of 32 with a float scale */
+} lnl_activation;
+
+/* n_tok rows of k activations quantised to int8, in blocks of 32:
+ *   x[i] ~ d[i / 32] * q[i],  q in -127..127,  sums[i / 16] = sum of q over 16.
+ * k is a multiple of 32. One memory block: q8_bytes(k, n_tok), laid out as
+ * [q: n_tok*k][d: n_tok*k/32 floats][sums: n_tok*k/16 int16], each part
+ * starting on 16 bytes. */
+typedef struct lnl_q8 {
+  int8_t *q;
+  float *d;
+  int16_t *sums;
+} lnl_q8;
+uint64_t q8_bytes(uint32_t k, uint32_t n_tok);
+lnl_q8 q8_view(void *block, uint32_t k, uint32_t n_tok);
+
+/* The operands of one matrix product y = x W^T.
+ * W: [n_row, k] in the form's blocks, row_bytes apart. x: [n_tok, k]
+ * (x_f32 or x_q8, as the form's activation says). y: float, y[t * y_stride + r].
+ * Computes rows row_begin..row_end-1 for all tokens. Each y value depends only
+ * on its own row and token: not on n_tok, nor on the range of rows, to the bit.
+ * Pointers need no alignment beyond 4 (x, y) and 1 (W); nothing is read beyond
+ * the row_end rows. bias is added by a step of its own. Does not allocate. */
+typedef struct lnl_matmul {
+  const uint8_t *w;
+  uint64_t row_bytes;
+  uint32_t k, row_begin, row_end;
+  uint32_t n_tok;
+  const float *x_f32;
+  lnl_q8 x_q8;
+  float *y;
+  uint32_t y_stride;
+} lnl_matmul;
+
+typedef struct lnl_form {
+  const char *name;       /* "Q4_K" */
+  const char *kernel;     /* what explain calls the matmul kernel, e.g. "q4_k.q8.relaxed" */
+  uint32_t type;          /* GGML type id */
+  uint32_t block_len;     /* values a block */
+  uint32_t block_bytes;
+  lnl_activation activation;
+  /* The specification: n values (a multiple of block_len), bit-exact as
+   * llama.cpp's dequantisation. */
+  void (*decode_scalar)(const uint8_t *src, float *dst, uint64_t n);
+  /* The same values, SIMD where this build has it. */
+  void (*decode)(const uint8_t *src, float *dst, uint64_t n);
+  void (*matmul_scalar)(const lnl_matmul *m); /* the specification */
+  void (*matmul)(const lnl_matmul *m);        /* best of this build */
+} lnl_form;
+
+/* NULL for a type that has no form. */
+const lnl_form *form_find(uint32_t type);
+/* All forms, in list order; *count receives how many. */
+const lnl_form *form_list(uint32_t *count);
+/* Stored bytes of n values in a row; n must be a multiple of block_len. */
+uint64_t form_row_bytes(const lnl_form *form, uint64_t n);
+
+#endif

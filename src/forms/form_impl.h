@@ -1,0 +1,57 @@
+/* What the files of the forms share; private to src/forms. */
+#ifndef LNL_FORM_IMPL_H
+#define LNL_FORM_IMPL_H
+
+#include "form.h"
+#include "../vec.h"
+
+#define LNL_FORM(NAME, name, id, block_len, block_bytes, activation)  \
+  void name##_decode_scalar(const uint8_t *src, float *dst, uint64_t n); \
+  void name##_decode(const uint8_t *src, float *dst, uint64_t n);        \
+  void name##_matmul_scalar(const lnl_matmul *m);                        \
+  void name##_matmul(const lnl_matmul *m);
+#include "list.inc"
+#undef LNL_FORM
+
+static inline const uint8_t *matmul_row(const lnl_matmul *m, uint32_t row) {
+  return m->w + (size_t)(row * m->row_bytes);
+}
+static inline float *matmul_y(const lnl_matmul *m, uint32_t row, uint32_t token) {
+  return m->y + (size_t)token * m->y_stride + row;
+}
+/* The quantised activations of one token. */
+static inline lnl_q8 matmul_q8(const lnl_matmul *m, uint32_t token) {
+  size_t k = m->k;
+  return (lnl_q8){m->x_q8.q + token * k, m->x_q8.d + token * (k / 32), m->x_q8.sums + token * (k / 16)};
+}
+
+#if LNL_VEC
+
+/* The most tokens that share one unpacking of a weight block. */
+enum { MATMUL_TILE = 4 };
+
+/* One row times one token, or times the MATMUL_TILE tokens from `token` on.
+ * Both must give the same bits: the same lanes, in the same order. */
+typedef void (*matmul_dot)(const lnl_matmul *m, uint32_t row, uint32_t token);
+
+/* Tiles the product: 16 rows of weights, then all tokens against them, so that
+ * the weights come from memory once and then from the first-level cache. */
+static inline void matmul_tiles(const lnl_matmul *m, matmul_dot dot_1, matmul_dot dot_4) {
+  const uint32_t rows = m->n_tok < MATMUL_TILE ? 1 : 16;
+  for (uint32_t first = m->row_begin; first < m->row_end; first += rows) {
+    const uint32_t end = u32_min(m->row_end - first, rows) + first;
+    uint32_t token = 0;
+    for (; m->n_tok - token >= MATMUL_TILE; token += MATMUL_TILE)
+      for (uint32_t row = first; row < end; row++) dot_4(m, row, token);
+    for (; token < m->n_tok; token++)
+      for (uint32_t row = first; row < end; row++) dot_1(m, row, token);
+  }
+}
+
+/* -factor times the sum of 32 quantised activations, in lane 0. */
+VEC_INLINE v128_t vec_zero_point(const int16_t *sums, v128_t minus_factor) {
+  return wasm_i32x4_dot_i16x8(wasm_v128_load32_zero(sums), minus_factor);
+}
+
+#endif
+#endif

@@ -1,0 +1,47 @@
+/* The table of forms, and the layout of quantised activations. */
+#include "form_impl.h"
+
+#define KERNEL_SUFFIX_ACT_F32 ".f32."
+#define KERNEL_SUFFIX_ACT_Q8 ".q8."
+
+static const lnl_form forms[] = {
+#define LNL_FORM(NAME, name, id, block_len, block_bytes, activation)                               \
+  {#NAME,      #name KERNEL_SUFFIX_##activation VEC_ISA_NAME,                                      \
+   id,         block_len,                                                                          \
+   block_bytes, activation,                                                                        \
+   name##_decode_scalar, name##_decode, name##_matmul_scalar, name##_matmul},
+#include "list.inc"
+#undef LNL_FORM
+};
+enum { FORM_COUNT = sizeof forms / sizeof forms[0] };
+
+const lnl_form *form_find(uint32_t type) {
+  for (uint32_t i = 0; i < FORM_COUNT; i++)
+    if (forms[i].type == type) return &forms[i];
+  return NULL;
+}
+
+const lnl_form *form_list(uint32_t *count) {
+  *count = FORM_COUNT;
+  return forms;
+}
+
+uint64_t form_row_bytes(const lnl_form *form, uint64_t n) { return n / form->block_len * form->block_bytes; }
+
+/* Bytes of the three parts of a q8 block, each rounded up to 16. */
+static uint64_t q8_q_bytes(uint64_t n) { return align_up(n, 16); }
+static uint64_t q8_d_bytes(uint64_t n) { return align_up(n / 32 * sizeof(float), 16); }
+static uint64_t q8_sums_bytes(uint64_t n) { return align_up(n / 16 * sizeof(int16_t), 16); }
+
+uint64_t q8_bytes(uint32_t k, uint32_t n_tok) {
+  const uint64_t n = (uint64_t)k * n_tok;
+  return q8_q_bytes(n) + q8_d_bytes(n) + q8_sums_bytes(n);
+}
+
+lnl_q8 q8_view(void *block, uint32_t k, uint32_t n_tok) {
+  const uint64_t n = (uint64_t)k * n_tok;
+  uint8_t *q = block;
+  uint8_t *d = q + q8_q_bytes(n);
+  uint8_t *sums = d + q8_d_bytes(n);
+  return (lnl_q8){(int8_t *)q, (float *)(void *)d, (int16_t *)(void *)sums};
+}

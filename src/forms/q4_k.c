@@ -1,0 +1,161 @@
+/* Q4_K: blocks of 256, [d: f16][dmin: f16][12 bytes: 8 scales and 8 minima of
+ * 6 bits][128 bytes of codes]. Sub-block j of 32 values: d sc_j code - dmin m_j.
+ * Codes of sub-blocks 2i and 2i + 1: low and high nibbles of 32 bytes. */
+#include "form_impl.h"
+
+enum { BLOCK = 256, BLOCK_BYTES = 144, SUB_BLOCKS = 8, SCALES_AT = 4, CODES_AT = 16 };
+
+/* Scale and minimum of sub-block j: the low 6 bits of a byte each for j < 4;
+ * above, a nibble of a third group of bytes and the top 2 bits of the others. */
+static inline void scale_min(const uint8_t *packed, int j, int *scale, int *min) {
+  if (j < 4) {
+    *scale = packed[j] & 63;
+    *min = packed[j + 4] & 63;
+  } else {
+    *scale = (packed[j + 4] & 15) | (packed[j - 4] >> 6) << 4;
+    *min = packed[j + 4] >> 4 | (packed[j] >> 6) << 4;
+  }
+}
+
+static inline int code_at(const uint8_t *codes, int j, int i) {
+  const int byte = codes[j / 2 * 32 + i];
+  return j % 2 ? byte >> 4 : byte & 15;
+}
+
+void q4_k_decode_scalar(const uint8_t *src, float *dst, uint64_t n) {
+  for (; n; n -= BLOCK, src += BLOCK_BYTES) {
+    const float d = load_half(src), dmin = load_half(src + 2);
+    for (int j = 0; j < SUB_BLOCKS; j++) {
+      int scale, min;
+      scale_min(src + SCALES_AT, j, &scale, &min);
+      const float step = d * (float)scale, offset = dmin * (float)min;
+      for (int i = 0; i < 32; i++) {
+        const float product = step * (float)code_at(src + CODES_AT, j, i);
+        *dst++ = product - offset;
+      }
+    }
+  }
+}
+
+void q4_k_matmul_scalar(const lnl_matmul *m) {
+  for (uint32_t token = 0; token < m->n_tok; token++) {
+    const lnl_q8 x = matmul_q8(m, token);
+    for (uint32_t row = m->row_begin; row < m->row_end; row++) {
+      const uint8_t *w = matmul_row(m, row);
+      float sum = 0;
+      for (uint32_t b = 0; b < m->k / BLOCK; b++, w += BLOCK_BYTES) {
+        const float d = load_half(w), dmin = load_half(w + 2);
+        for (int j = 0; j < SUB_BLOCKS; j++) {
+          const size_t sub = (size_t)b * SUB_BLOCKS + (size_t)j;
+          int scale, min, dot = 0;
+          scale_min(w + SCALES_AT, j, &scale, &min);
+          for (int i = 0; i < 32; i++) dot += code_at(w + CODES_AT, j, i) * x.q[sub * 32 + (size_t)i];
+          const float term = d * (float)scale * x.d[sub] * (float)dot;
+          const float offset = dmin * (float)min * x.d[sub] * (float)(x.sums[2 * sub] + x.sums[2 * sub + 1]);
+          sum += term;
+          sum -= offset;
+        }
+      }
+      *matmul_y(m, row, token) = sum;
+    }
+  }
+}
+
+#if LNL_VEC
+
+/* scale_min of all sub-blocks: 8 scales, then 8 minima, as bytes. */
+VEC_INLINE v128_t scales_mins(const uint8_t *packed) {
+  uint32_t part[3];
+  memcpy(part, packed, 12);
+  return wasm_i32x4_make((int32_t)(part[0] & 0x3f3f3f3f),
+                         (int32_t)((part[2] & 0x0f0f0f0f) | (part[0] >> 2 & 0x30303030)),
+                         (int32_t)(part[1] & 0x3f3f3f3f),
+                         (int32_t)((part[2] >> 4 & 0x0f0f0f0f) | (part[1] >> 2 & 0x30303030)));
+}
+VEC_INLINE v128_t low_i16_to_f32(v128_t v) { return wasm_f32x4_convert_i32x4(wasm_i32x4_extend_low_i16x8(v)); }
+VEC_INLINE v128_t high_i16_to_f32(v128_t v) { return wasm_f32x4_convert_i32x4(wasm_i32x4_extend_high_i16x8(v)); }
+
+/* What a block subtracts for one token: min dmin of each sub-block times the
+ * sum of its activations. */
+VEC_INLINE v128_t subtract_mins(v128_t acc, v128_t minus_mins, v128_t x_d, const int16_t *sums) {
+  const v128_t sum = wasm_f32x4_convert_i32x4(wasm_i32x4_extadd_pairwise_i16x8(wasm_v128_load(sums)));
+  return vec_madd(wasm_f32x4_mul(sum, x_d), minus_mins, acc);
+}
+
+VEC_INLINE void dot(const lnl_matmul *m, uint32_t row, uint32_t token, const uint32_t n) {
+  const uint8_t *w = matmul_row(m, row);
+  const size_t k = m->k;
+  const lnl_q8 x = matmul_q8(m, token);
+  const v128_t nibble = vec_opaque_i16(0x0f0f);
+  v128_t acc[MATMUL_TILE];
+  float scale[MATMUL_TILE][SUB_BLOCKS];
+  VEC_UNROLL for (uint32_t t = 0; t < n; t++) acc[t] = vec_zero();
+  for (size_t b = 0; b < k / BLOCK; b++, w += BLOCK_BYTES) {
+    const v128_t packed = scales_mins(w + SCALES_AT);
+    const v128_t scales = wasm_u16x8_extend_low_u8x16(packed), mins = wasm_u16x8_extend_high_u8x16(packed);
+    const v128_t d = wasm_f32x4_splat(load_half(w)), minus_dmin = wasm_f32x4_splat(-load_half(w + 2));
+    const v128_t d_low = wasm_f32x4_mul(low_i16_to_f32(scales), d);
+    const v128_t d_high = wasm_f32x4_mul(high_i16_to_f32(scales), d);
+    const v128_t min_low = wasm_f32x4_mul(low_i16_to_f32(mins), minus_dmin);
+    const v128_t min_high = wasm_f32x4_mul(high_i16_to_f32(mins), minus_dmin);
+    VEC_UNROLL for (uint32_t t = 0; t < n; t++) {
+      const size_t at = t * (k / 32) + b * SUB_BLOCKS;
+      const v128_t x_low = wasm_v128_load(x.d + at), x_high = wasm_v128_load(x.d + at + 4);
+      acc[t] = subtract_mins(acc[t], min_low, x_low, x.sums + at * 2);
+      acc[t] = subtract_mins(acc[t], min_high, x_high, x.sums + at * 2 + 8);
+      wasm_v128_store(scale[t], wasm_f32x4_mul(d_low, x_low));
+      wasm_v128_store(scale[t] + 4, wasm_f32x4_mul(d_high, x_high));
+    }
+    VEC_UNROLL for (int j = 0; j < SUB_BLOCKS; j += 2) {
+      const v128_t first = wasm_v128_load(w + CODES_AT + 16 * j);
+      const v128_t second = wasm_v128_load(w + CODES_AT + 16 * j + 16);
+      VEC_UNROLL for (int half = 0; half < 2; half++) {
+        const vec_codes a = vec_codes_make(
+            wasm_v128_and(half ? wasm_u16x8_shr(first, 4) : first, nibble));
+        const vec_codes b_ = vec_codes_make(
+            wasm_v128_and(half ? wasm_u16x8_shr(second, 4) : second, nibble));
+        VEC_UNROLL for (uint32_t t = 0; t < n; t++) {
+          const int8_t *q = x.q + t * k + b * BLOCK + (size_t)(j + half) * 32;
+          const v128_t dot = vec_dot(vec_dot(vec_zero(), a, q), b_, q + 16);
+          acc[t] = vec_madd(wasm_f32x4_convert_i32x4(dot), wasm_v128_load32_splat(&scale[t][j + half]), acc[t]);
+        }
+      }
+    }
+  }
+  VEC_UNROLL for (uint32_t t = 0; t < n; t++) *matmul_y(m, row, token + t) = vec_sum_f32(acc[t]);
+}
+static VEC_NOINLINE void dot_1(const lnl_matmul *m, uint32_t row, uint32_t token) { dot(m, row, token, 1); }
+static VEC_NOINLINE void dot_4(const lnl_matmul *m, uint32_t row, uint32_t token) {
+  dot(m, row, token, MATMUL_TILE);
+}
+void q4_k_matmul(const lnl_matmul *m) { matmul_tiles(m, dot_1, dot_4); }
+
+/* 16 values step code - offset, rounded as the specification rounds. */
+VEC_INLINE void store_values(float *dst, v128_t codes, v128_t step, v128_t offset) {
+  vec_store_scaled_i8(dst, codes, step);
+  VEC_UNROLL for (int i = 0; i < 16; i += 4)
+    wasm_v128_store(dst + i, wasm_f32x4_sub(wasm_v128_load(dst + i), offset));
+}
+
+void q4_k_decode(const uint8_t *src, float *dst, uint64_t n) {
+  const v128_t nibble = wasm_i8x16_splat(15);
+  for (; n; n -= BLOCK, src += BLOCK_BYTES) {
+    const float d = load_half(src), dmin = load_half(src + 2);
+    for (int j = 0; j < SUB_BLOCKS; j++, dst += 32) {
+      int scale, min;
+      scale_min(src + SCALES_AT, j, &scale, &min);
+      const v128_t step = wasm_f32x4_splat(d * (float)scale), offset = wasm_f32x4_splat(dmin * (float)min);
+      for (int i = 0; i < 32; i += 16) {
+        const v128_t packed = wasm_v128_load(src + CODES_AT + j / 2 * 32 + i);
+        store_values(dst + i, wasm_v128_and(j % 2 ? wasm_u16x8_shr(packed, 4) : packed, nibble), step, offset);
+      }
+    }
+  }
+}
+
+#else
+
+void q4_k_matmul(const lnl_matmul *m) { q4_k_matmul_scalar(m); }
+void q4_k_decode(const uint8_t *src, float *dst, uint64_t n) { q4_k_decode_scalar(src, dst, n); }
+
+#endif

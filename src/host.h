@@ -1,0 +1,29 @@
+/* What the place we run on can do. Filled by the host (JS, WASI, native) and
+ * injected; the core never senses anything, so any host resolves anywhere. */
+#ifndef LNL_HOST_H
+#define LNL_HOST_H
+
+#include "base.h"
+
+typedef enum lnl_host_kind { HOST_BROWSER = 0, HOST_NODE = 1, HOST_WASI = 2, HOST_NATIVE = 3 } lnl_host_kind;
+typedef enum lnl_isa { ISA_SCALAR = 0, ISA_SIMD128 = 1, ISA_RELAXED = 2 } lnl_isa;
+
+typedef struct lnl_host {
+  lnl_host_kind kind;
+  bool can_map;    /* a file can be mapped into the address space */
+  bool can_grow;   /* memory can grow after start */
+  bool memory64;   /* more than 4 GiB of linear memory */
+  bool sync_read;  /* the source can be read synchronously (file, OPFS handle) */
+  bool range_read; /* the source can be read at any offset */
+  bool isolated;   /* shared memory is allowed (cross-origin isolated page) */
+  uint32_t threads; /* worth using, at least 1 */
+  uint64_t max_memory_bytes; /* ceiling of the heap: probed or budgeted; 0 = unknown, the address space is the limit */
+} lnl_host;
+
+/* The instruction set that this module was compiled for. */
+lnl_isa host_isa(void);
+/* "browser", "scalar", ...: static storage. */
+const char *host_kind_name(lnl_host_kind kind);
+const char *host_isa_name(lnl_isa isa);
+
+#endif

@@ -1,0 +1,176 @@
+#include "plan.h"
+
+#include <string.h>
+
+#include "mem.h"
+
+int32_t plan_new_value(plan_builder *b, const char *name, value_kind kind, value_rows rows, uint32_t cols) {
+  lnl_plan *plan = b->plan;
+  int32_t id = (int32_t)plan->value_count++;
+  if (b->counting) return id;
+  uint32_t row_count = rows == ROWS_TOKENS ? plan->token_rows : plan->output_rows;
+  uint64_t bytes = kind == VALUE_F32 ? (uint64_t)row_count * cols * sizeof(float) : q8_bytes(cols, row_count);
+  plan->values[id] = (plan_value){
+      .name = name,
+      .kind = kind,
+      .rows = rows,
+      .cols = cols,
+      .first = UINT32_MAX,
+      .bytes = align_up(bytes, MEM_ALIGN),
+  };
+  return id;
+}
+
+static void use_value(lnl_plan *plan, int32_t value, uint32_t step) {
+  if (value == NO_VALUE) return;
+  plan_value *v = &plan->values[value];
+  v->first = u32_min(v->first, step);
+  v->last = u32_max(v->last, step);
+}
+
+/* Steps come in with the role of their weight; they leave with its index. */
+void plan_emit(plan_builder *b, plan_step step) {
+  lnl_plan *plan = b->plan;
+  uint32_t index = plan->step_count++;
+  if (b->counting) return;
+  if (step.weight != NO_WEIGHT) {
+    const lnl_weight *w = model_weight(b->model, (weight_role)step.weight, step.layer);
+    step.weight = w ? (int32_t)(w - b->model->weights) : NO_WEIGHT;
+  }
+  if (step.op == OP_EMBED || step.op == OP_ROPE_TABLE || step.op == OP_ADD_BIAS) step.in0 = NO_VALUE;
+  if (step.op != OP_KV_STORE && step.op != OP_SILU_MUL) step.in1 = NO_VALUE;
+  use_value(plan, step.out, index);
+  use_value(plan, step.in0, index);
+  use_value(plan, step.in1, index);
+  plan->steps[index] = step;
+}
+
+int32_t plan_matmul(plan_builder *b, const char *name, weight_role role, weight_role bias, uint32_t layer,
+                    int32_t x) {
+  const lnl_weight *w = model_weight(b->model, role, layer);
+  LNL_ASSERT(w);
+  value_rows rows = role == ROLE_OUTPUT || (role == ROLE_TOKEN_EMBD) ? ROWS_OUTPUT : ROWS_TOKENS;
+  if (w->form->activation == ACT_Q8) {
+    if (b->quant_in != x) {
+      b->quant_out = plan_new_value(b, "int8", VALUE_Q8, rows, (uint32_t)w->stored->shape[0]);
+      b->quant_in = x;
+      plan_emit(b, (plan_step){.op = OP_QUANT, .out = b->quant_out, .in0 = x, .layer = layer, .weight = NO_WEIGHT});
+    }
+    x = b->quant_out;
+  }
+  int32_t y = plan_new_value(b, name, VALUE_F32, rows, (uint32_t)w->stored->shape[1]);
+  plan_emit(b, (plan_step){.op = OP_MATMUL, .out = y, .in0 = x, .weight = (int32_t)role, .layer = layer});
+  if (bias < ROLE_COUNT && model_weight(b->model, bias, layer)) {
+    plan_emit(b, (plan_step){.op = OP_ADD_BIAS, .out = y, .weight = (int32_t)bias, .layer = layer});
+  }
+  return y;
+}
+
+static bool alive_together(const plan_value *a, const plan_value *b) {
+  return a->first <= b->last && b->first <= a->last;
+}
+
+/* Largest value first, each at the lowest offset where it overlaps nothing
+ * that is alive with it and already placed. Greedy by size: Pisarchyk and Lee,
+ * "Efficient Memory Management for Deep Neural Net Inference", 2020. All
+ * layers have the same values, so the result does not depend on their number. */
+static void place_values(lnl_plan *plan, uint32_t *order) {
+  uint32_t n = plan->value_count;
+  for (uint32_t i = 0; i < n; i++) {
+    uint32_t at = i;
+    while (at > 0 && plan->values[order[at - 1]].bytes < plan->values[i].bytes) {
+      order[at] = order[at - 1];
+      at--;
+    }
+    order[at] = i;
+  }
+  plan->slab_bytes = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    plan_value *value = &plan->values[order[i]];
+    value->offset = 0;
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (uint32_t j = 0; j < i; j++) {
+        const plan_value *other = &plan->values[order[j]];
+        if (alive_together(value, other) && value->offset < other->offset + other->bytes &&
+            other->offset < value->offset + value->bytes) {
+          value->offset = other->offset + other->bytes;
+          moved = true;
+        }
+      }
+    }
+    plan->slab_bytes = u64_max(plan->slab_bytes, value->offset + value->bytes);
+  }
+}
+
+lnl_status plan_build(lnl_plan *plan, const lnl_model *model, uint32_t token_rows, uint32_t output_rows,
+                      lnl_error *error) {
+  *plan = (lnl_plan){.token_rows = token_rows, .output_rows = output_rows, .logits = NO_VALUE};
+  plan_builder b = {.model = model, .plan = plan, .counting = true, .quant_in = NO_VALUE, .quant_out = NO_VALUE};
+  model->arch->build(&b);
+
+  uint64_t step_bytes = align_up((uint64_t)plan->step_count * sizeof(plan_step), MEM_ALIGN);
+  uint64_t value_bytes = align_up((uint64_t)plan->value_count * sizeof(plan_value), MEM_ALIGN);
+  plan->block_bytes = step_bytes + value_bytes;
+  uint32_t *order = mem_alloc((size_t)plan->value_count * sizeof *order);
+  uint8_t *block = order ? mem_alloc((size_t)plan->block_bytes) : NULL;
+  if (!block) {
+    mem_free(order);
+    *plan = (lnl_plan){.logits = NO_VALUE};
+    return error_set(error, LNL_OUT_OF_MEMORY, "no memory for the plan");
+  }
+  plan->steps = (plan_step *)block;
+  plan->values = (plan_value *)(block + step_bytes);
+
+  uint32_t step_count = plan->step_count, value_count = plan->value_count;
+  plan->step_count = plan->value_count = 0;
+  b = (plan_builder){.model = model, .plan = plan, .quant_in = NO_VALUE, .quant_out = NO_VALUE};
+  model->arch->build(&b);
+  LNL_ASSERT(plan->step_count == step_count && plan->value_count == value_count);
+
+  /* The host reads the logits after the last step. */
+  plan->values[plan->logits].last = step_count;
+  place_values(plan, order);
+  mem_free(order);
+  LNL_ASSERT(plan_verify(plan));
+  return LNL_OK;
+}
+
+void plan_free(lnl_plan *plan) {
+  mem_free(plan->steps);
+  *plan = (lnl_plan){.logits = NO_VALUE};
+}
+
+bool plan_verify(const lnl_plan *plan) {
+  for (uint32_t i = 0; i < plan->value_count; i++) {
+    const plan_value *a = &plan->values[i];
+    if (a->first > a->last || a->offset % MEM_ALIGN || a->offset + a->bytes > plan->slab_bytes) return false;
+    for (uint32_t j = i + 1; j < plan->value_count; j++) {
+      const plan_value *b = &plan->values[j];
+      if (alive_together(a, b) && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes) return false;
+    }
+  }
+  return true;
+}
+
+uint64_t plan_lower_bound(const lnl_plan *plan) {
+  uint64_t most = 0;
+  for (uint32_t step = 0; step <= plan->step_count; step++) {
+    uint64_t alive = 0;
+    for (uint32_t i = 0; i < plan->value_count; i++) {
+      const plan_value *v = &plan->values[i];
+      if (v->first <= step && step <= v->last) alive += v->bytes;
+    }
+    most = u64_max(most, alive);
+  }
+  return most;
+}
+
+const char *plan_op_name(plan_op op) {
+  static const char *const names[] = {
+#define LNL_OP(OP, name) #name,
+#include "ops.inc"
+#undef LNL_OP
+  };
+  return names[op];
+}

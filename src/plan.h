@@ -1,0 +1,99 @@
+/* A plan: the flat array of steps of one forward pass, and where in the step
+ * slab each activation lies. Built from an architecture's row; run by exec.c;
+ * printed by explain. Liveness over the steps sizes the slab by what is alive
+ * together, so it does not grow with the number of layers. */
+#ifndef LNL_PLAN_H
+#define LNL_PLAN_H
+
+#include "arch.h"
+#include "model.h"
+
+typedef enum plan_op {
+#define LNL_OP(OP, name) OP_##OP,
+#include "ops.inc"
+#undef LNL_OP
+  OP_COUNT
+} plan_op;
+
+typedef enum value_kind { VALUE_F32, VALUE_Q8 } value_kind;
+typedef enum value_rows {
+  ROWS_TOKENS, /* one row for each token of the chunk */
+  ROWS_OUTPUT, /* one row for each position whose logits are wanted */
+} value_rows;
+
+enum { NO_VALUE = -1, NO_WEIGHT = -1 };
+
+/* An activation: [rows, cols]. */
+typedef struct plan_value {
+  const char *name; /* static storage */
+  value_kind kind;
+  value_rows rows;
+  uint32_t cols;
+  uint32_t first, last; /* steps between which it is alive, both inclusive */
+  uint64_t bytes;       /* at the plan's most rows */
+  uint64_t offset;      /* in the slab, 64-byte aligned */
+} plan_value;
+
+/* Operands by operation (v: value, w: weight index):
+ *   EMBED        out <- rows of w for the tokens
+ *   ROPE_TABLE   out <- [cos | sin] of each token's angles; w: frequency factors or none
+ *   RMS_NORM     out <- norm(in0) * w
+ *   QUANT        out (Q8) <- in0
+ *   MATMUL       out <- in0 w^T
+ *   ADD_BIAS     out += w, each row
+ *   ROPE         out rotated in place by in0 (a table); n_head heads
+ *   KV_STORE     in0 -> K of layer; in1 -> V of layer
+ *   ATTN         out <- attention of in0 over the layer's K and V
+ *   ADD          out += in0
+ *   SILU_MUL     out <- silu(in0) * in1
+ *   OUTPUT_ROWS  out <- the rows of in0 whose logits are wanted */
+typedef struct plan_step {
+  plan_op op;
+  int32_t out, in0, in1, weight;
+  uint32_t layer;
+  uint32_t n_head; /* ROPE */
+} plan_step;
+
+typedef struct lnl_plan {
+  plan_step *steps; /* owned: one block holds steps and values */
+  plan_value *values;
+  uint32_t step_count, value_count;
+  uint32_t token_rows;  /* most tokens a run */
+  uint32_t output_rows; /* most positions whose logits are kept */
+  uint32_t output_step; /* first step that only serves the logits */
+  int32_t logits;       /* the value that holds them */
+  uint64_t slab_bytes;
+  uint64_t block_bytes;
+} lnl_plan;
+
+/* --- building, for the block functions of arch.c --------------------------- */
+typedef struct plan_builder {
+  const lnl_model *model;
+  lnl_plan *plan;
+  bool counting;    /* first pass: only counts */
+  int32_t quant_in; /* the value whose int8 form is quant_out, or NO_VALUE */
+  int32_t quant_out;
+} plan_builder;
+
+int32_t plan_new_value(plan_builder *b, const char *name, value_kind kind, value_rows rows, uint32_t cols);
+void plan_emit(plan_builder *b, plan_step step);
+/* x times the weight of that role (and its bias, when the model has it), with
+ * a QUANT step first if the weight's kernel wants int8 and x has none yet. */
+int32_t plan_matmul(plan_builder *b, const char *name, weight_role role, weight_role bias, uint32_t layer,
+                    int32_t x);
+
+/* Builds the plan for at most token_rows tokens a run and output_rows rows of
+ * logits. Allocates one block; LNL_OUT_OF_MEMORY is the only failure. */
+lnl_status plan_build(lnl_plan *plan, const lnl_model *model, uint32_t token_rows, uint32_t output_rows,
+                      lnl_error *error);
+void plan_free(lnl_plan *plan);
+
+/* True when no two values that are alive at the same step share a byte, and
+ * all lie inside the slab. The proof that the layout is sound. */
+bool plan_verify(const lnl_plan *plan);
+/* The largest sum of bytes alive at one step: no layout can be smaller. */
+uint64_t plan_lower_bound(const lnl_plan *plan);
+
+const char *plan_op_name(plan_op op);
+
+#endif

@@ -1,0 +1,113 @@
+/* One timeline of tokens: prompt, evaluation in chunks, sampling. */
+#include <math.h>
+#include <string.h>
+
+#include "engine.h"
+#include "kernels/kernels.h"
+
+static bool ready(lnl_engine *e) {
+  if (e->phase == PHASE_BOUND && e->history) return true;
+  error_set(&e->error, LNL_BAD_STATE, "the model is not loaded");
+  return false;
+}
+
+lnl_status lnl_set_sampler(lnl_engine *e, const struct sample_params *params) {
+  return sample_set(&e->sampler, params, &e->error);
+}
+
+int32_t lnl_prompt(lnl_engine *e, const int32_t *ids, uint32_t count, bool reuse) {
+  if (!ready(e)) return LNL_BAD_STATE;
+  if (count == 0) return error_set(&e->error, LNL_EMPTY_PROMPT, "the prompt holds no token");
+  if (count > e->options.n_ctx) {
+    return error_set(&e->error, LNL_PROMPT_TOO_LONG, "the prompt has %u tokens, but the context holds %u", count,
+                     e->options.n_ctx);
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    if (ids[i] < 0 || (uint32_t)ids[i] >= e->model.hp.n_vocab) {
+      return error_set(&e->error, LNL_BAD_TOKEN, "token id %d at position %u is outside the vocabulary of %u", ids[i], i,
+                       e->model.hp.n_vocab);
+    }
+  }
+  /* A step that was suspended is forgotten: its positions were not counted. */
+  e->running = false;
+  uint32_t common = 0;
+  if (reuse) {
+    uint32_t most = u32_min(e->n_past, count - 1);
+    while (common < most && e->history[common] == ids[common]) common++;
+  }
+  memcpy(e->history, ids, count * sizeof *ids);
+  e->n_past = common;
+  e->n_total = count;
+  e->full = false;
+  e->logits_rows = 0;
+  return (int32_t)common;
+}
+
+static void start_chunk(lnl_engine *e) {
+  uint32_t pending = e->n_total - e->n_past;
+  uint32_t n_tok = u32_min(pending, e->options.chunk);
+  bool last = n_tok == pending;
+  const lnl_plan *plan = n_tok == 1 && !e->options.all_logits ? &e->decode : &e->prefill;
+  arena_reset(&e->slab);
+  e->exec = (lnl_exec){
+      .plan = plan,
+      .model = &e->model,
+      .kv = &e->kv,
+      .inverse_freq = e->inverse_freq,
+      .slab = e->slab_base,
+      .scratch = e->attn_scratch,
+      .tokens = e->history + e->n_past,
+      .n_tok = n_tok,
+      .position = e->n_past,
+      /* Logits: of all positions if so planned, else of the very last one. */
+      .output_begin = e->options.all_logits ? 0 : last ? n_tok - 1 : n_tok,
+  };
+  e->running = true;
+  e->logits_rows = 0;
+}
+
+lnl_status lnl_eval(lnl_engine *e) {
+  if (!ready(e)) return LNL_BAD_STATE;
+  if (!e->running) {
+    if (e->n_total == e->n_past) {
+      if (e->full) return error_set(&e->error, LNL_CONTEXT_FULL, "all %u positions are taken", e->options.n_ctx);
+      return error_set(&e->error, LNL_BAD_STATE, "no token is pending");
+    }
+    start_chunk(e);
+  }
+  lnl_weight *missing = NULL;
+  if (exec_run(&e->exec, &missing) == LNL_NEED_BYTES) return engine_ask_for(e, missing);
+  e->running = false;
+  e->n_past += e->exec.n_tok;
+  e->logits_rows = e->exec.n_tok - e->exec.output_begin;
+  return e->n_past < e->n_total ? LNL_MORE : LNL_OK;
+}
+
+const float *lnl_logits(const lnl_engine *e, uint32_t *rows) {
+  *rows = e->logits_rows;
+  return e->logits_rows ? exec_logits(&e->exec) : NULL;
+}
+
+int32_t lnl_sample(lnl_engine *e) {
+  if (!ready(e)) return LNL_BAD_STATE;
+  if (!e->logits_rows || e->n_past != e->n_total || e->full) {
+    return error_set(&e->error, LNL_BAD_STATE, "no logits are ready to sample from");
+  }
+  uint32_t n_vocab = e->model.hp.n_vocab;
+  const float *logits = exec_logits(&e->exec) + (size_t)(e->logits_rows - 1) * n_vocab;
+  uint32_t recent = u32_min(e->sampler.params.repeat_last_n, e->n_total);
+  int32_t id = sample_next(&e->sampler, logits, n_vocab, e->history + e->n_total - recent, recent);
+  if (e->n_total < e->options.n_ctx) {
+    e->history[e->n_total++] = id;
+  } else {
+    e->full = true;
+  }
+  return id;
+}
+
+double lnl_logprob(const lnl_engine *e, uint32_t row, int32_t id) {
+  uint32_t n_vocab = e->model.hp.n_vocab;
+  if (row >= e->logits_rows || id < 0 || (uint32_t)id >= n_vocab) return -(double)INFINITY;
+  const float *logits = exec_logits(&e->exec) + (size_t)row * n_vocab;
+  return (double)logits[id] - log_sum_exp(logits, n_vocab);
+}

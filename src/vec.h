@@ -1,0 +1,190 @@
+/* Vector primitives of the kernels, by instruction set of the build:
+ *   LNL_VEC 0  scalar: no vectors, every kernel is its own specification
+ *   LNL_VEC 1  simd128
+ *   LNL_VEC 2  relaxed: with the relaxed dot product and multiply-add
+ * In wasm the compiler's flags choose. Natively -DLNL_SIMDE[=1] and
+ * -DLNL_SIMDE=2 run the same code through SIMDe, for the sanitizers.
+ *
+ * Kernels use the wasm_* intrinsics as they are; this header adds what differs
+ * between instruction sets and what several kernels share. */
+#ifndef LNL_VEC_H
+#define LNL_VEC_H
+
+#include "forms/half.h"
+
+#if defined(__wasm_relaxed_simd__)
+#define LNL_VEC 2
+#elif defined(__wasm_simd128__)
+#define LNL_VEC 1
+#elif defined(LNL_SIMDE)
+#define LNL_VEC LNL_SIMDE
+#else
+#define LNL_VEC 0
+#endif
+
+#if LNL_VEC == 2
+#define VEC_ISA_NAME "relaxed"
+#elif LNL_VEC == 1
+#define VEC_ISA_NAME "simd128"
+#else
+#define VEC_ISA_NAME "scalar"
+#endif
+
+#define VEC_INLINE static inline __attribute__((always_inline))
+/* Own functions even where inlining looks cheap: the engine optimises a
+ * function at its next call, never in the middle of one. */
+#define VEC_NOINLINE __attribute__((noinline))
+#if defined(__clang__)
+#define VEC_UNROLL _Pragma("clang loop unroll(full)")
+/* A product that is then added is rounded twice, as in the specification. */
+#pragma STDC FP_CONTRACT OFF
+#else
+#define VEC_UNROLL _Pragma("GCC unroll 8")
+#endif
+
+#if LNL_VEC
+
+#if defined(__wasm__)
+#include <wasm_simd128.h>
+/* Ends an expression for the optimiser: after a dot product it keeps the loads
+ * of the next one from being hoisted above it (the engine would spill them);
+ * outside a loop it makes a constant opaque, so that it stays in a register. */
+#define VEC_KEEP(x) __asm__ volatile("" : "+r"(x))
+#else
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/wasm/simd128.h>
+#define VEC_KEEP(x) ((void)(x))
+#endif
+
+VEC_INLINE v128_t vec_opaque_i16(int16_t value) {
+  v128_t v = wasm_i16x8_splat(value);
+  VEC_KEEP(v);
+  return v;
+}
+VEC_INLINE v128_t vec_opaque_i32(int32_t value) {
+  v128_t v = wasm_i32x4_splat(value);
+  VEC_KEEP(v);
+  return v;
+}
+VEC_INLINE v128_t vec_zero(void) { return wasm_i32x4_splat(0); }
+
+/* a * b + c: one rounding in the relaxed build (where the engine fuses), two
+ * in the base build. */
+VEC_INLINE v128_t vec_madd(v128_t a, v128_t b, v128_t c) {
+#if LNL_VEC == 2 && defined(__wasm__)
+  return wasm_f32x4_relaxed_madd(a, b, c);
+#else
+  return wasm_f32x4_add(wasm_f32x4_mul(a, b), c);
+#endif
+}
+
+/* (v0 + v2) + (v1 + v3) */
+VEC_INLINE float vec_sum_f32(v128_t v) {
+  v = wasm_f32x4_add(v, wasm_i32x4_shuffle(v, v, 2, 3, 0, 1));
+  return wasm_f32x4_extract_lane(v, 0) + wasm_f32x4_extract_lane(v, 1);
+}
+/* Lane i of a float vector in all four lanes; i is a constant. */
+#define VEC_LANE(v, i) wasm_i32x4_shuffle(v, v, i, i, i, i)
+
+/* --- codes x int8 ------------------------------------------------------------
+ * The integer dot product of 16 codes, 0..127 each, with 16 int8 activations,
+ * spread over four int32 lanes. In the relaxed build the code is the 7-bit
+ * operand, so that the result is the same on every engine; the base build
+ * widens both sides to 16 bits, the codes once for all tokens of a tile. */
+typedef struct vec_codes {
+#if LNL_VEC == 2
+  v128_t v;
+#else
+  v128_t low, high;
+#endif
+} vec_codes;
+
+/* 16 unsigned bytes, 0..127. */
+VEC_INLINE vec_codes vec_codes_make(v128_t bytes) {
+#if LNL_VEC == 2
+  return (vec_codes){bytes};
+#else
+  return (vec_codes){wasm_u16x8_extend_low_u8x16(bytes), wasm_u16x8_extend_high_u8x16(bytes)};
+#endif
+}
+
+#if LNL_VEC == 2
+VEC_INLINE v128_t vec_relaxed_dot(v128_t i8, v128_t i7, v128_t acc) {
+#if defined(__wasm__)
+  return wasm_i32x4_relaxed_dot_i8x16_i7x16_add(i8, i7, acc);
+#else
+  /* The deterministic meaning, and a trap where it would be the engine's choice. */
+  int8_t a[16], b[16];
+  int32_t sum[4];
+  memcpy(a, &i8, 16);
+  memcpy(b, &i7, 16);
+  memcpy(sum, &acc, 16);
+  for (int i = 0; i < 16; i++) {
+    LNL_ASSERT(b[i] >= 0);
+    sum[i / 4] += a[i] * b[i];
+  }
+  memcpy(&acc, sum, 16);
+  return acc;
+#endif
+}
+#endif
+
+VEC_INLINE v128_t vec_dot(v128_t acc, vec_codes codes, const int8_t *a) {
+#if LNL_VEC == 2
+  acc = vec_relaxed_dot(wasm_v128_load(a), codes.v, acc);
+#else
+  acc = wasm_i32x4_add(acc, wasm_i32x4_dot_i16x8(codes.low, wasm_i16x8_load8x8(a)));
+  acc = wasm_i32x4_add(acc, wasm_i32x4_dot_i16x8(codes.high, wasm_i16x8_load8x8(a + 8)));
+#endif
+  VEC_KEEP(acc);
+  return acc;
+}
+
+/* --- halves ------------------------------------------------------------------- */
+/* half_to_float of four 16-bit values that were sign-extended to 32 bits. */
+VEC_INLINE v128_t vec_half_to_f32(v128_t i32) {
+  v128_t top = wasm_i32x4_splat(0x0f800000);
+  v128_t bits = wasm_v128_and(wasm_i32x4_shl(i32, 13), wasm_i32x4_splat((int32_t)0x8fffffff));
+  v128_t special = wasm_i32x4_eq(wasm_v128_and(bits, top), top);
+  v128_t value = wasm_f32x4_mul(bits, wasm_f32x4_splat(0x1p112f));
+  /* An exponent of 31 came out as 2^16 and more: give it the top exponent. */
+  return wasm_v128_or(value, wasm_v128_and(special, wasm_i32x4_splat(0x7f800000)));
+}
+
+/* dst[i] = d * bytes[i] for 16 int8: one rounding each. */
+VEC_INLINE void vec_store_scaled_i8(float *dst, v128_t bytes, v128_t d) {
+  const v128_t low = wasm_i16x8_extend_low_i8x16(bytes), high = wasm_i16x8_extend_high_i8x16(bytes);
+  const v128_t quarter[4] = {wasm_i32x4_extend_low_i16x8(low), wasm_i32x4_extend_high_i16x8(low),
+                             wasm_i32x4_extend_low_i16x8(high), wasm_i32x4_extend_high_i16x8(high)};
+  VEC_UNROLL for (int i = 0; i < 4; i++)
+    wasm_v128_store(dst + 4 * i, wasm_f32x4_mul(wasm_f32x4_convert_i32x4(quarter[i]), d));
+}
+
+/* --- exp ------------------------------------------------------------------------
+ * x = n ln 2 + r, |r| <= ln 2 / 2; exp(x) = 2^n (1 + r + r^2 p(r)), p of degree
+ * 4 by a Remez fit (3e-9), so that rounding dominates: about 1e-7 relative.
+ * Below ln(2^-126) the result is 0, above 88.376 it stays at 2.4e38;
+ * NaN stays NaN. */
+VEC_INLINE v128_t vec_exp(v128_t x) {
+  const float low = -87.33654f, high = 88.376f;
+  /* 1.5 * 2^23 aligns the integer part with bit 0; the 127 is the exponent's bias. */
+  v128_t magic = wasm_f32x4_splat(0x1.8p23f + 127.0f);
+  v128_t tiny = wasm_f32x4_lt(x, wasm_f32x4_splat(low));
+  x = wasm_f32x4_pmax(wasm_f32x4_pmin(x, wasm_f32x4_splat(high)), wasm_f32x4_splat(low));
+  v128_t biased = vec_madd(x, wasm_f32x4_splat(0x1.715476p0f), magic);
+  v128_t n = wasm_f32x4_sub(biased, magic);
+  v128_t scale = wasm_i32x4_shl(biased, 23);
+  v128_t r = vec_madd(n, wasm_f32x4_splat(-0x1.62e4p-1f), x); /* exact: few bits in the factor */
+  r = vec_madd(n, wasm_f32x4_splat(-0x1.7f7d1cp-20f), r);
+  v128_t p = wasm_f32x4_splat(1.3814613e-3f);
+  p = vec_madd(p, r, wasm_f32x4_splat(8.3687098e-3f));
+  p = vec_madd(p, r, wasm_f32x4_splat(4.1668387e-2f));
+  p = vec_madd(p, r, wasm_f32x4_splat(1.6666521e-1f));
+  p = vec_madd(p, r, wasm_f32x4_splat(4.9999993e-1f));
+  p = vec_madd(wasm_f32x4_mul(r, r), p, r);
+  v128_t y = wasm_f32x4_mul(wasm_f32x4_add(p, wasm_f32x4_splat(1.0f)), scale);
+  return wasm_v128_andnot(y, tiny);
+}
+
+#endif
+#endif

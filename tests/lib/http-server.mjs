@@ -1,0 +1,161 @@
+// A local HTTP server for tests: serves folders, files and buffers, counts
+// what leaves it, and misbehaves on request.
+import fs from 'node:fs';
+import http from 'node:http';
+import path from 'node:path';
+
+const MEDIA = {
+  '.html': 'text/html; charset=utf-8', '.js': 'text/javascript; charset=utf-8', '.mjs': 'text/javascript; charset=utf-8',
+  '.css': 'text/css; charset=utf-8', '.wasm': 'application/wasm', '.json': 'application/json', '.svg': 'image/svg+xml',
+};
+
+export const ISOLATED = {
+  'Cross-Origin-Opener-Policy': 'same-origin',
+  'Cross-Origin-Embedder-Policy': 'require-corp',
+  'Cross-Origin-Resource-Policy': 'same-origin',
+};
+export const STRICT_CSP = {
+  'Content-Security-Policy':
+    "default-src 'self'; worker-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; object-src 'none'",
+};
+
+/**
+ * What one path may do wrong (all optional):
+ *   status: number          answer with this status and `body`
+ *   body, type              this text or buffer, with this Content-Type
+ *   noRange: true           ignore Range: always 200 and the whole file
+ *   noLength: true          chunked transfer, no Content-Length
+ *   noHead: true            405 for HEAD
+ *   contentRange: text      this Content-Range in place of the right one
+ *   cutAt: n                close the connection once n bytes of the body were sent (in each answer)
+ *   truncateAt: n           the file itself ends at n: smaller Content-Length, too
+ *   lieAbout: n             truncateAt with the full file's size in Content-Range
+ *   chunk, delay            send in pieces of `chunk` bytes, `delay` ms apart
+ *   headers: {}             added, last
+ *   etag: text              ETag header, and If-Range is honoured
+ * A function (request, attempt) => faults may stand in its place; attempt counts from 0.
+ */
+
+/**
+ * mounts: {'/prefix/': folder | Buffer | file path}; the longest prefix wins. A Buffer or a file answers
+ * its exact path only. Options: headers (added to every answer), faults: {'/path': faults}.
+ * Returns {url, port, stats(path), reset(), faults, close()}; stats: {requests, bytes, ranges: [{method, range, status, sent}]}.
+ */
+export async function startServer(mounts, { headers = {}, faults = {} } = {}) {
+  const log = new Map();
+  const attempts = new Map();
+  const server = http.createServer((request, response) => {
+    answer(request, response).catch((error) => response.destroy(error));
+  });
+
+  function find(name) {
+    const prefix = Object.keys(mounts).filter((p) => (p.endsWith('/') ? name.startsWith(p) : name === p))
+      .sort((a, b) => b.length - a.length)[0];
+    if (prefix === undefined) return null;
+    const target = mounts[prefix];
+    if (typeof target !== 'string') return { buffer: target, size: target.length };
+    const file = prefix.endsWith('/') ? path.join(target, path.posix.normalize('/' + name.slice(prefix.length))) : target;
+    try {
+      const stat = fs.statSync(file);
+      return stat.isFile() ? { file, size: stat.size } : null;
+    } catch {
+      return null;
+    }
+  }
+
+  async function answer(request, response) {
+    let name = decodeURIComponent(new URL(request.url, 'http://x').pathname);
+    if (name.endsWith('/')) name += 'index.html';
+    const attempt = attempts.get(name) ?? 0;
+    attempts.set(name, attempt + 1);
+    const fault = typeof faults[name] === 'function' ? faults[name](request, attempt) ?? {} : faults[name] ?? {};
+    const entry = { method: request.method, range: request.headers.range, status: 0, sent: 0 };
+    if (!log.has(name)) log.set(name, []);
+    log.get(name).push(entry);
+    const send = async (status, fields, size, read) => {
+      entry.status = status;
+      const all = { 'Cache-Control': 'no-store', ...headers, ...fields, ...(fault.headers ?? {}) };
+      if (!fault.noLength && size !== undefined) all['Content-Length'] = size;
+      response.writeHead(status, all);
+      if (request.method === 'HEAD') { response.end(); return; }
+      const step = fault.chunk ?? 1 << 18;
+      for (let at = 0; at < size; at += step) {
+        let piece = await read(at, Math.min(step, size - at));
+        if (fault.cutAt !== undefined && entry.sent + piece.length >= fault.cutAt) {
+          piece = piece.subarray(0, fault.cutAt - entry.sent);
+          entry.sent += piece.length;
+          response.write(piece, () => response.destroy());
+          return;
+        }
+        if (response.destroyed) return;
+        entry.sent += piece.length;
+        if (!response.write(piece)) {
+          await new Promise((resolve) => { response.once('drain', resolve); response.once('close', resolve); });
+        }
+        if (fault.delay) await new Promise((resolve) => { setTimeout(resolve, fault.delay); });
+        if (response.destroyed) return;
+      }
+      response.end();
+    };
+    const sendBody = (status, body, type) => {
+      const data = Buffer.from(body);
+      return send(status, { 'Content-Type': type }, data.length, async (at, n) => data.subarray(at, at + n));
+    };
+
+    if (fault.status !== undefined || fault.body !== undefined) {
+      await sendBody(fault.status ?? 200, fault.body ?? `status ${fault.status}`, fault.type ?? 'text/html');
+      return;
+    }
+    if (fault.noHead && request.method === 'HEAD') { await sendBody(405, '', 'text/plain'); return; }
+    const found = find(name);
+    if (!found) { await sendBody(404, '<!doctype html><title>404</title><p>Not found.', 'text/html'); return; }
+    const real = found.size;
+    const size = Math.min(real, fault.truncateAt ?? fault.lieAbout ?? real);
+    const told = fault.lieAbout !== undefined ? real : size;
+    const fields = { 'Content-Type': MEDIA[path.extname(name)] ?? 'application/octet-stream' };
+    if (!fault.noRange) fields['Accept-Ranges'] = 'bytes';
+    if (fault.etag) fields.ETag = fault.etag;
+    const match = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '');
+    const ifRange = request.headers['if-range'];
+    const useRange = match && !fault.noRange && !(ifRange && ifRange !== fault.etag);
+    let begin = 0, end = size;
+    if (useRange) {
+      begin = Number(match[1]);
+      if (match[2] !== '') end = Math.min(end, Number(match[2]) + 1);
+      if (begin >= size) {
+        await send(416, { 'Content-Range': `bytes */${told}` }, 0, async () => Buffer.alloc(0));
+        return;
+      }
+      fields['Content-Range'] = fault.contentRange ?? `bytes ${begin}-${end - 1}/${told}`;
+    }
+    const handle = found.file && request.method !== 'HEAD' ? await fs.promises.open(found.file) : null;
+    try {
+      await send(useRange ? 206 : 200, fields, end - begin, async (at, n) => {
+        if (!handle) return found.buffer.subarray(begin + at, begin + at + n);
+        const buffer = Buffer.allocUnsafe(n);
+        const { bytesRead } = await handle.read(buffer, 0, n, begin + at);
+        return buffer.subarray(0, bytesRead);
+      });
+    } finally {
+      await handle?.close();
+    }
+  }
+
+  await new Promise((resolve) => { server.listen(0, '127.0.0.1', resolve); });
+  const { port } = server.address();
+  return {
+    url: `http://127.0.0.1:${port}`,
+    port,
+    faults,
+    mounts,
+    stats(name) {
+      const ranges = log.get(name) ?? [];
+      return { requests: ranges.length, bytes: ranges.reduce((a, r) => a + r.sent, 0), ranges };
+    },
+    reset() { log.clear(); attempts.clear(); },
+    close() {
+      server.closeAllConnections();
+      return new Promise((resolve) => { server.close(() => resolve()); });
+    },
+  };
+}

@@ -1,0 +1,223 @@
+/* See abi.h. Each function converts numbers and hands on; nothing is decided
+ * here. */
+#include "abi.h"
+
+#include <string.h>
+
+#include "../src/mem.h"
+#include "../src/sample.h"
+#include "../src/tok.h"
+
+/* What belongs to one engine on this side of the boundary. The engine's handle
+ * is the address of this record, seen from JS as an opaque number. */
+typedef struct abi_engine {
+  lnl_engine *engine;
+  lnl_text text;
+  uint8_t *input; /* owned, input_bytes long */
+  uint32_t input_bytes;
+  int32_t *tokens; /* owned */
+  uint8_t *piece;  /* owned, tok_max_piece_bytes long */
+  uint32_t piece_bytes;
+} abi_engine;
+
+static abi_engine *self(lnl_engine *e) { return (abi_engine *)(void *)e; }
+static lnl_engine *core(lnl_engine *e) { return self(e)->engine; }
+
+uint32_t lnl_abi_version(void) { return LNL_ABI_VERSION; }
+uint32_t lnl_abi_isa(void) { return host_isa(); }
+const char *lnl_abi_status_name(int32_t status) { return lnl_status_name((lnl_status)status); }
+const char *lnl_abi_status_text(int32_t status) { return lnl_status_text((lnl_status)status); }
+const char *lnl_abi_status_remedy(int32_t status) { return lnl_status_remedy((lnl_status)status); }
+
+/* A count of bytes that came as a double; what is not one becomes unknown. */
+static uint64_t as_u64(double n, uint64_t unknown) { return n >= 0 && n < 0x1p63 ? (uint64_t)n : unknown; }
+
+lnl_engine *lnl_abi_open(uint32_t host_kind, uint32_t flags, uint32_t threads, double max_memory_bytes) {
+  lnl_host host = {
+      .kind = host_kind <= HOST_NATIVE ? (lnl_host_kind)host_kind : HOST_BROWSER,
+      .can_map = flags & 1,
+      .can_grow = flags & 2,
+      .memory64 = flags & 4,
+      .sync_read = flags & 8,
+      .range_read = flags & 16,
+      .isolated = flags & 32,
+      .threads = u32_max(threads, 1),
+      .max_memory_bytes = as_u64(max_memory_bytes, 0),
+  };
+  abi_engine *a = mem_alloc(sizeof *a);
+  if (!a) return NULL;
+  memset(a, 0, sizeof *a);
+  a->engine = lnl_open(&host);
+  if (a->engine) return (lnl_engine *)(void *)a;
+  mem_free(a);
+  return NULL;
+}
+
+void lnl_abi_close(lnl_engine *e) {
+  if (!e) return;
+  abi_engine *a = self(e);
+  lnl_close(a->engine);
+  text_free(&a->text);
+  mem_free(a->input);
+  mem_free(a->tokens);
+  mem_free(a->piece);
+  mem_free(a);
+}
+
+const char *lnl_abi_error(lnl_engine *e) {
+  return lnl_get_error(core(e))->message;
+}
+
+int32_t lnl_abi_header_begin(lnl_engine *e, uint32_t shard, double file_bytes) {
+  return lnl_header_begin(core(e), shard, as_u64(file_bytes, UINT64_MAX));
+}
+uint8_t *lnl_abi_header_reserve(lnl_engine *e, uint32_t bytes) { return lnl_header_reserve(core(e), bytes); }
+int32_t lnl_abi_header_push(lnl_engine *e, uint32_t bytes) { return lnl_header_push(core(e), bytes); }
+int32_t lnl_abi_header_finish(lnl_engine *e) { return lnl_header_finish(core(e)); }
+uint32_t lnl_abi_shard_count(lnl_engine *e) { return lnl_shard_count(core(e)); }
+
+int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_t kv, uint32_t chunk,
+                     uint32_t all_logits) {
+  lnl_plan_options options = {
+      .n_ctx = n_ctx,
+      .budget_bytes = as_u64(budget_bytes, 0),
+      .kv = kv,
+      .chunk = chunk,
+      .all_logits = all_logits != 0,
+  };
+  return lnl_plan_for(core(e), &options);
+}
+
+const char *lnl_abi_text(lnl_engine *e, uint32_t which) {
+  static void (*const writers[])(const lnl_engine *, lnl_text *) = {
+      [TEXT_EXPLAIN_JSON] = lnl_explain_json, [TEXT_EXPLAIN] = lnl_explain_text,
+      [TEXT_INSPECT_JSON] = lnl_inspect_json, [TEXT_INSPECT] = lnl_inspect_text,
+      [TEXT_MEMORY_JSON] = lnl_memory_json,   [TEXT_PLAN_JSON] = lnl_steps_json,
+  };
+  lnl_text *text = &self(e)->text;
+  text_free(text);
+  if (which >= sizeof writers / sizeof *writers) return NULL;
+  writers[which](core(e), text);
+  if (!text->failed) return text->data;
+  text_free(text);
+  lnl_set_error(core(e), LNL_OUT_OF_MEMORY, "no memory for a text");
+  return NULL;
+}
+
+uint32_t lnl_abi_text_bytes(lnl_engine *e) { return (uint32_t)self(e)->text.bytes; }
+
+int32_t lnl_abi_bind(lnl_engine *e) {
+  text_free(&self(e)->text); /* its room is wanted for weights */
+  return lnl_bind(core(e));
+}
+int32_t lnl_abi_load_next(lnl_engine *e) { return lnl_load_next(core(e)); }
+uint32_t lnl_abi_need_shard(lnl_engine *e) { return lnl_get_need(core(e))->shard; }
+double lnl_abi_need_offset(lnl_engine *e) { return (double)lnl_get_need(core(e))->offset; }
+uint32_t lnl_abi_need_bytes(lnl_engine *e) { return lnl_get_need(core(e))->bytes; }
+uint8_t *lnl_abi_need_pointer(lnl_engine *e) { return lnl_get_need(core(e))->pointer; }
+int32_t lnl_abi_load_fed(lnl_engine *e, uint32_t bytes) { return lnl_load_fed(core(e), bytes); }
+int32_t lnl_abi_load_ended(lnl_engine *e) { return lnl_load_ended(core(e)); }
+
+int32_t lnl_abi_tok_bind(lnl_engine *e) { return lnl_bind_tokenizer(core(e)); }
+
+uint8_t *lnl_abi_input(lnl_engine *e, uint32_t bytes) {
+  abi_engine *a = self(e);
+  if (a->input && bytes <= a->input_bytes) return a->input;
+  mem_free(a->input);
+  a->input = mem_alloc(bytes);
+  a->input_bytes = a->input ? bytes : 0;
+  if (!a->input) lnl_set_error(core(e), LNL_OUT_OF_MEMORY, "no memory for the input");
+  return a->input;
+}
+
+int32_t lnl_abi_tokenize(lnl_engine *e, uint32_t bytes, uint32_t flags) {
+  abi_engine *a = self(e);
+  mem_free(a->tokens);
+  a->tokens = NULL;
+  if (bytes > a->input_bytes) return lnl_set_error(core(e), LNL_BAD_ARGUMENT, "the input holds fewer bytes");
+  size_t count = 0;
+  lnl_status status = lnl_tokenize(a->engine, (const char *)a->input, bytes, flags, &a->tokens, &count);
+  return status < 0 ? (int32_t)status : (int32_t)count;
+}
+
+const int32_t *lnl_abi_tokens(lnl_engine *e) { return self(e)->tokens; }
+
+const uint8_t *lnl_abi_piece(lnl_engine *e, int32_t id, uint32_t show_special) {
+  abi_engine *a = self(e);
+  const tok *t = lnl_get_tokenizer(a->engine);
+  a->piece_bytes = 0;
+  if (!t) return NULL;
+  if (!a->piece) a->piece = mem_alloc(tok_max_piece_bytes(t));
+  if (a->piece) a->piece_bytes = (uint32_t)tok_piece(t, id, show_special != 0, a->piece, tok_max_piece_bytes(t));
+  return a->piece;
+}
+uint32_t lnl_abi_piece_bytes(lnl_engine *e) { return self(e)->piece_bytes; }
+
+int32_t lnl_abi_sampler(lnl_engine *e, double temperature, uint32_t top_k, double top_p, double min_p,
+                        double repeat_penalty, uint32_t repeat_last_n, double seed) {
+  sample_params params = {
+      .temperature = (float)temperature,
+      .top_k = top_k,
+      .top_p = (float)top_p,
+      .min_p = (float)min_p,
+      .repeat_penalty = (float)repeat_penalty,
+      .repeat_last_n = repeat_last_n,
+      .seed = as_u64(seed, 0),
+  };
+  return lnl_set_sampler(core(e), &params);
+}
+
+int32_t lnl_abi_prompt(lnl_engine *e, uint32_t count, uint32_t reuse) {
+  abi_engine *a = self(e);
+  if (count > a->input_bytes / sizeof(int32_t)) {
+    return lnl_set_error(a->engine, LNL_BAD_ARGUMENT, "the input holds fewer ids");
+  }
+  return lnl_prompt(a->engine, (const int32_t *)(const void *)a->input, count, reuse != 0);
+}
+int32_t lnl_abi_eval(lnl_engine *e) { return lnl_eval(core(e)); }
+int32_t lnl_abi_sample(lnl_engine *e) { return lnl_sample(core(e)); }
+
+uint32_t lnl_abi_is_end(lnl_engine *e, int32_t id) {
+  const tok *t = lnl_get_tokenizer(core(e));
+  return t && tok_is_end(t, id);
+}
+
+const float *lnl_abi_logits(lnl_engine *e) {
+  uint32_t rows;
+  return lnl_logits(core(e), &rows);
+}
+uint32_t lnl_abi_logits_rows(lnl_engine *e) {
+  uint32_t rows;
+  lnl_logits(core(e), &rows);
+  return rows;
+}
+double lnl_abi_logprob(lnl_engine *e, uint32_t row, int32_t id) { return lnl_logprob(core(e), row, id); }
+
+double lnl_abi_number(lnl_engine *e, uint32_t which) {
+  lnl_info info = lnl_get_info(core(e));
+  mem_stats stats = mem_get_stats();
+  switch (which) {
+  case NUM_FITS: return lnl_get_budget(core(e))->fits;
+  case NUM_N_CTX: return info.n_ctx;
+  case NUM_N_CTX_TRAIN: return info.n_ctx_train;
+  case NUM_N_VOCAB: return info.n_vocab;
+  case NUM_N_PAST: return info.n_past;
+  case NUM_BOS: return info.bos;
+  case NUM_EOS: return info.eos;
+  case NUM_HAS_TOKENIZER: return info.has_tokenizer;
+  case NUM_ALLOC_CALLS: return (double)stats.alloc_calls;
+  case NUM_GROW_CALLS: return (double)stats.grow_calls;
+  case NUM_LIVE_BYTES: return (double)stats.live_bytes;
+  case NUM_HIGH_WATER_BYTES: return (double)stats.high_water_bytes;
+  case NUM_HOST_BYTES: return (double)stats.host_bytes;
+  case NUM_CHUNK: return info.chunk;
+  case NUM_WEIGHT_BYTES: return (double)info.weight_bytes;
+  case NUM_LOADED_BYTES: return (double)info.loaded_bytes;
+  case NUM_ADDS_BOS: return info.adds_bos;
+  case NUM_LIVE_BLOCKS: return (double)stats.live_blocks;
+  case NUM_HEADER_BYTES: return (double)info.header_bytes;
+  default: return -1;
+  }
+}
+
+void lnl_abi_fail_alloc(double nth) { mem_fail_at(as_u64(nth, 0)); }

@@ -1,0 +1,113 @@
+/* The boundary between JS and the core: numbers and byte spans only. One
+ * instance of the module holds any number of engines; js-glue/abi.js is the
+ * only caller. Handles and pointers are uint32 (read them with >>> 0: they
+ * pass 2 GiB), 64-bit quantities travel as double (exact to 2^53).
+ * "status": an lnl_status (0 ok, > 0 continue, < 0 failed: the text is at
+ * lnl_abi_error). Every call may grow memory: take a new view afterwards. */
+#ifndef LNL_ABI_H
+#define LNL_ABI_H
+
+#include "../src/lineal.h"
+
+enum { LNL_ABI_VERSION = 1 }; /* js-glue/abi.js refuses another number */
+uint32_t lnl_abi_version(void);
+uint32_t lnl_abi_isa(void); /* lnl_isa of this module */
+/* NUL-terminated, static. */
+const char *lnl_abi_status_name(int32_t status);
+const char *lnl_abi_status_text(int32_t status);
+const char *lnl_abi_status_remedy(int32_t status);
+
+/* flags: 1 can_map, 2 can_grow, 4 memory64, 8 sync_read, 16 range_read,
+ * 32 isolated. max_memory_bytes 0 = unknown. Returns 0 when out of memory. */
+lnl_engine *lnl_abi_open(uint32_t host_kind, uint32_t flags, uint32_t threads, double max_memory_bytes);
+void lnl_abi_close(lnl_engine *e);
+/* The message of the last failure of e, NUL-terminated. */
+const char *lnl_abi_error(lnl_engine *e);
+
+/* --- header (shard 0 first, then shards 1.. of a split model) -------------- */
+int32_t lnl_abi_header_begin(lnl_engine *e, uint32_t shard, double file_bytes); /* < 0: size unknown */
+/* Where the next `bytes` header bytes go; NULL: failed, see lnl_abi_error. */
+uint8_t *lnl_abi_header_reserve(lnl_engine *e, uint32_t bytes);
+/* status: NEED_BYTES the header continues; OK complete. */
+int32_t lnl_abi_header_push(lnl_engine *e, uint32_t bytes);
+int32_t lnl_abi_header_finish(lnl_engine *e); /* the source ended */
+uint32_t lnl_abi_shard_count(lnl_engine *e);  /* 1 unless split.count says more */
+
+/* --- plan ------------------------------------------------------------------- */
+/* n_ctx 0: the smaller of the model's own and 2048. budget_bytes 0: none.
+ * kv: 0 auto, 1 f32, 2 f16. chunk 0: default. all_logits: keep the logits of
+ * each prompt position (for logits and perplexity). status OK even when it
+ * does not fit: lnl_abi_number(e, NUM_FITS) tells. */
+int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_t kv, uint32_t chunk,
+                     uint32_t all_logits);
+
+/* Texts made on demand: valid until the next lnl_abi_text of e. */
+enum { TEXT_EXPLAIN_JSON = 0, TEXT_EXPLAIN = 1, TEXT_INSPECT_JSON = 2, TEXT_INSPECT = 3, TEXT_MEMORY_JSON = 4,
+       TEXT_PLAN_JSON = 5 };
+const char *lnl_abi_text(lnl_engine *e, uint32_t which); /* NULL: failed */
+uint32_t lnl_abi_text_bytes(lnl_engine *e);
+
+/* --- weights ----------------------------------------------------------------- */
+int32_t lnl_abi_bind(lnl_engine *e); /* takes all memory; DOES_NOT_FIT, OUT_OF_MEMORY */
+/* NEED_BYTES: read the need_* values, write up to need_bytes bytes of shard
+ * need_shard from file offset need_offset at need_pointer, call
+ * lnl_abi_load_fed with how many. OK: every weight is in place. Needs come in
+ * rising file offset within a shard, so one forward stream suffices. */
+int32_t lnl_abi_load_next(lnl_engine *e);
+uint32_t lnl_abi_need_shard(lnl_engine *e);
+double lnl_abi_need_offset(lnl_engine *e);
+uint32_t lnl_abi_need_bytes(lnl_engine *e); /* at most 4 MiB */
+uint8_t *lnl_abi_need_pointer(lnl_engine *e);
+int32_t lnl_abi_load_fed(lnl_engine *e, uint32_t bytes);
+/* The source ended before the need was met: GGUF_TRUNCATED naming the tensor
+ * and the missing bytes. */
+int32_t lnl_abi_load_ended(lnl_engine *e);
+
+/* --- text --------------------------------------------------------------------- */
+/* Binds the tokenizer alone (a vocabulary-only file); lnl_abi_bind includes it. */
+int32_t lnl_abi_tok_bind(lnl_engine *e);
+/* A buffer for input of `bytes` bytes, valid until the next call of it. */
+uint8_t *lnl_abi_input(lnl_engine *e, uint32_t bytes);
+/* Encodes the first `bytes` of the input. flags: 1 add BOS/EOS as the file
+ * asks, 2 parse special tokens. Returns the count (ids at lnl_abi_tokens) or a
+ * negative status. */
+int32_t lnl_abi_tokenize(lnl_engine *e, uint32_t bytes, uint32_t flags);
+const int32_t *lnl_abi_tokens(lnl_engine *e);
+/* The bytes of one token; length from lnl_abi_piece_bytes. */
+const uint8_t *lnl_abi_piece(lnl_engine *e, int32_t id, uint32_t show_special);
+uint32_t lnl_abi_piece_bytes(lnl_engine *e);
+
+/* --- generation ---------------------------------------------------------------- */
+/* temperature 0 = greedy. top_k 0, top_p 1, min_p 0, repeat_penalty 1 = off. */
+int32_t lnl_abi_sampler(lnl_engine *e, double temperature, uint32_t top_k, double top_p, double min_p,
+                        double repeat_penalty, uint32_t repeat_last_n, double seed);
+/* The timeline becomes the first `count` int32 ids of the input; the longest
+ * common prefix with what is there is reused (at least one id is evaluated).
+ * Returns how many ids were reused, or a negative status. reuse 0: start cold. */
+int32_t lnl_abi_prompt(lnl_engine *e, uint32_t count, uint32_t reuse);
+/* Evaluates one chunk of what is pending. status: OK logits ready; MORE call
+ * again; NEED_BYTES feed as for lnl_abi_load_next, call again. */
+int32_t lnl_abi_eval(lnl_engine *e);
+/* Samples the next id from the last logits and appends it as pending.
+ * Returns the id, or a negative status. When the context is full the id is
+ * returned, and the next lnl_abi_eval gives CONTEXT_FULL. */
+int32_t lnl_abi_sample(lnl_engine *e);
+uint32_t lnl_abi_is_end(lnl_engine *e, int32_t id);
+/* Logits of the chunk just evaluated: float [rows, n_vocab]; one row (the last
+ * position) unless the plan keeps all. Valid until the next eval. */
+const float *lnl_abi_logits(lnl_engine *e);
+uint32_t lnl_abi_logits_rows(lnl_engine *e);
+/* Natural log of the model's probability of id at that row, unmodified. */
+double lnl_abi_logprob(lnl_engine *e, uint32_t row, int32_t id);
+
+/* --- numbers --------------------------------------------------------------------- */
+enum { NUM_FITS = 0, NUM_N_CTX, NUM_N_CTX_TRAIN, NUM_N_VOCAB, NUM_N_PAST, NUM_BOS, NUM_EOS, NUM_HAS_TOKENIZER,
+       NUM_ALLOC_CALLS, NUM_GROW_CALLS, NUM_LIVE_BYTES, NUM_HIGH_WATER_BYTES, NUM_HOST_BYTES, NUM_CHUNK,
+       NUM_WEIGHT_BYTES /* stored bytes still to load, for progress totals */, NUM_LOADED_BYTES,
+       NUM_ADDS_BOS, NUM_LIVE_BLOCKS, NUM_HEADER_BYTES };
+double lnl_abi_number(lnl_engine *e, uint32_t which);
+
+/* Test hooks: fail the nth allocation from now. */
+void lnl_abi_fail_alloc(double nth);
+
+#endif

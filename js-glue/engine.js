@@ -93,7 +93,7 @@ export class Engine {
     const engine = await Engine.readHeader(parts, options, context);
     try {
       const explanation = engine.explain(options);
-      if (!explanation.fits) throw doesNotFit(explanation, options.memory);
+      if (!explanation.fits) throw doesNotFit(explanation);
       await engine.#load();
       engine.#loadMs = performance.now() - start;
       return { engine, explanation };
@@ -168,6 +168,7 @@ export class Engine {
   explain(options) {
     this.#core.plan(options);
     const explanation = this.#core.json(TEXT.EXPLAIN_JSON);
+    explanation.source = this.#sourceStats();
     explanation.text = this.#core.text(TEXT.EXPLAIN);
     return explanation;
   }
@@ -208,6 +209,7 @@ export class Engine {
     }
     onProgress?.({ phase: 'weights', loaded: total, total });
     this.#chunks = [];
+    this.#context = { remoteRead: this.#context.remoteRead }; // the signal was for opening
   }
 
   /** Gives the core bytes that it waits for; returns how many. */
@@ -295,10 +297,10 @@ export class Engine {
   }
 
   /** Bytes read and requests made, of all parts. */
-  sourceStats() {
-    const stats = { bytesRead: 0, requests: 0 };
+  #sourceStats() {
+    const stats = { bytes_read: 0, requests: 0 };
     for (const source of this.#sources) {
-      stats.bytesRead += source.stats.bytesRead;
+      stats.bytes_read += source.stats.bytesRead;
       stats.requests += source.stats.requests;
     }
     return stats;
@@ -403,7 +405,7 @@ export class Engine {
     let counters = { allocCalls: 0, growCalls: 0 };
     const count = () => ({ allocCalls: core.number('allocCalls'), growCalls: core.number('growCalls') });
     let decoding = false;
-    let ended = false;
+    let failed = false;
 
     try {
       const prefillStart = performance.now();
@@ -412,6 +414,8 @@ export class Engine {
       if (status === 'aborted') finish = 'aborted';
       else if (status === 'full') finish = 'context_full';
       else if (settings.maxTokens === 0) finish = 'length';
+      // The core takes the buffer for pieces when it is first asked for one: not while decoding.
+      core.piece(ids[0], false);
       counters = count();
       decoding = true;
 
@@ -457,18 +461,18 @@ export class Engine {
         text += rest;
         yield { id: -1, index: -1, text: rest };
       }
-      ended = true;
+    } catch (error) {
+      failed = true;
+      throw error;
     } finally {
-      // Reached by return() too, when the caller left the loop: that is an abort.
-      if (!ended) finish ??= 'aborted';
-      if (finish && !core.dead) {
+      if (!failed && !core.dead) {
         const after = decoding ? count() : counters;
         onEnd({
           text,
           tokens,
           promptTokens: Array.from(ids),
           reusedTokens: reused,
-          finishReason: finish,
+          finishReason: finish ?? 'aborted', // none: the caller left the loop
           timings: {
             loadMs: this.#loadMs,
             prefillMs,
@@ -608,29 +612,16 @@ export function closedError() {
   return new LinealError('CLOSED', 'the model is closed');
 }
 
-/**
- * @param {import('./index.d.ts').Explanation} explanation
- * @param {number} budget
- */
-function doesNotFit(explanation, budget) {
-  const needed = neededBytes(explanation);
-  const limit = limitBytes(explanation) ?? (budget || undefined);
-  const texts = (explanation.suggestions ?? []).map((s) => (typeof s === 'string' ? s : s.text)).filter(Boolean);
-  const amounts = [needed !== undefined && `it needs ${needed} bytes`, limit !== undefined && `${limit} are allowed`].filter(Boolean);
-  return new LinealError('DOES_NOT_FIT', `the model does not fit${amounts.length > 0 ? `: ${amounts.join(', ')}` : ''}`, {
-    remedy: texts.length > 0 ? texts.join('; ') : 'choose a smaller context, a smaller quantisation, or a larger memory budget',
-    detail: { needed_bytes: needed, budget_bytes: limit, suggestions: explanation.suggestions ?? [] },
-  });
-}
-
-/** @param {any} explanation @returns {number | undefined} */
-function neededBytes(explanation) {
-  return explanation.memory?.total_bytes ?? explanation.memory?.total;
-}
-
-/** @param {any} explanation @returns {number | undefined} */
-function limitBytes(explanation) {
-  return explanation.memory?.limit_bytes ?? explanation.memory?.limit ?? undefined;
+/** @param {import('./index.d.ts').Explanation} explanation */
+function doesNotFit(explanation) {
+  const { total_bytes: needed, limit_bytes: limit, suggestions } = explanation;
+  const enough = suggestions.filter((s) => s.sufficient);
+  const advice = (enough.length > 0 ? enough : suggestions).map((s) => s.text);
+  return new LinealError('DOES_NOT_FIT',
+    `the model does not fit: it needs ${needed} bytes${limit === null ? '' : `, and ${limit} are allowed`}`, {
+      remedy: advice.length > 0 ? advice.join('; or ') : 'choose a smaller quantisation, or a larger memory budget',
+      detail: { needed_bytes: needed, budget_bytes: limit, suggestions },
+    });
 }
 
 /** @param {number} count @param {number} ms */

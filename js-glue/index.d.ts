@@ -142,12 +142,19 @@ export interface TensorPlacement {
   reasons: Reason[];
 }
 
+/** One way to make the model fit. */
 export interface Suggestion {
+  code: string;
   text: string;
-  /** Whether following this one alone makes the model fit. */
-  enough?: boolean;
-  saved_bytes?: number;
-  [key: string]: unknown;
+  saves_bytes: number;
+  /** Whether this one alone makes it fit. */
+  sufficient: boolean;
+}
+
+export interface MemoryLine {
+  name: string;
+  bytes: number;
+  text: string;
 }
 
 /** The plan, as the core made it from the header alone. */
@@ -155,24 +162,46 @@ export interface Explanation {
   fits: boolean;
   /** Tokens planned for. */
   context: number;
-  host: Record<string, unknown>;
-  module: unknown;
-  /** Line by line, in bytes. */
-  memory: any;
+  /** The largest context that fits; 0: none does. */
+  max_context: number;
+  kv_type: string;
+  chunk: number;
+  host: Record<string, string | number | boolean>;
+  /** 'simd128' (base) or 'relaxed'. */
+  module: string;
+  threads: number;
+  model: Record<string, string | number | boolean>;
+  total_bytes: number;
+  /** The smallest of budget, machine and address space; null: none known. */
+  limit_bytes: number | null;
+  memory: MemoryLine[];
   tensors: TensorPlacement[];
   suggestions: Suggestion[];
-  warnings: unknown[];
+  warnings: Reason[];
+  /** What reading the header cost. */
+  source: { bytes_read: number; requests: number };
   /** The same for people. */
   text: string;
-  [key: string]: unknown;
 }
 
-/** Metadata and tensors of the file as they stand in it. */
+/** Metadata and tensors of the file as they stand in it; long arrays are cut. */
 export interface Inspection {
-  metadata: any;
-  tensors: any[];
+  version: number;
+  alignment: number;
+  data_offset: number;
+  shards: number;
+  metadata: { key: string; type: string; [more: string]: unknown }[];
+  tensors: {
+    name: string;
+    type: string;
+    type_id: number;
+    shape: number[];
+    offset: number;
+    bytes: number;
+    shard: number;
+  }[];
+  /** The same for people. */
   text: string;
-  [key: string]: unknown;
 }
 
 /**

@@ -117,8 +117,9 @@ static size_t format_special(char *dst, double value) {
 }
 
 /* %g: at most `digits` significant digits without trailing zeros. A value that
- * is a float gets the fewest digits that read back as that float (0.1f is 0.1). */
-static size_t format_g(char *dst, double value, int digits) {
+ * is a float gets the fewest digits that read back as that float (0.1f is 0.1).
+ * whole: an integer below 2^53 is printed in full. */
+static size_t format_g(char *dst, double value, int digits, bool whole) {
   if (value != value || value - value != 0) return format_special(dst, value);
   size_t at = 0;
   if (value < 0 || (value == 0 && __builtin_signbit(value))) {
@@ -128,6 +129,9 @@ static size_t format_g(char *dst, double value, int digits) {
   if (value == 0) {
     dst[at++] = '0';
     return at;
+  }
+  if (whole && value < 9007199254740992.0 && (double)(uint64_t)value == value) {
+    return at + format_u64(dst + at, (uint64_t)value, 10, false);
   }
   int exponent = 0;
   uint64_t n = 0;
@@ -323,7 +327,7 @@ static void format_all(sink *out, const char *format, va_list *args) {
       if (v.plus && value >= 0) number[count++] = '+';
       if (conversion == 'g') {
         int digits = v.precision < 0 ? 9 : v.precision == 0 ? 1 : v.precision > 17 ? 17 : v.precision;
-        count += format_g(number + count, value, digits);
+        count += format_g(number + count, value, digits, v.precision < 0);
       } else {
         int places = v.precision < 0 ? 6 : v.precision > 9 ? 9 : v.precision;
         count += format_f(number + count, value, places);

@@ -1,9 +1,10 @@
 /* Text without printf: a small formatter and a growing text buffer with JSON
  * helpers. The wasm build links neither printf nor strtod, so that it needs
  * no imports. Verbs: %s %.*s %c %d %u %x %ld %lu %lld %llu %llx %zu %zx %g %f %%,
- * with the flags - 0 + and width and precision (a number or *). %g prints up to
- * 9 significant digits, fewer where they read back as the same float, without
- * trailing zeros; %.Nf prints N places (at most 9). "nan" and "inf" are no JSON.
+ * with the flags - 0 + and width and precision (a number or *). %g prints
+ * integers below 2^53 in full, else up to 9 significant digits, fewer where they
+ * read back as the same float, without trailing zeros; %.Ng: N digits; %.Nf: N
+ * places (at most 9); ties round away from zero. "nan" and "inf" are no JSON.
  * Only text_* allocate, through mem.h. */
 #ifndef LNL_FMT_H
 #define LNL_FMT_H

@@ -64,10 +64,6 @@ __attribute__((format(printf, 2, 3))) static const char *subject_format(char *te
 static const char *subject(const gguf *file, char *text) {
   const struct gguf_parse *p = &file->parse;
   switch (p->phase) {
-  case PHASE_VERSION:
-    return "the version";
-  case PHASE_COUNTS:
-    return "the counts";
   case PHASE_KEY:
     return subject_format(text, "key %llu", (unsigned long long)p->kv_seen);
   case PHASE_VALUE:

@@ -70,21 +70,30 @@ static bool alive_together(const plan_value *a, const plan_value *b) {
   return a->first <= b->last && b->first <= a->last;
 }
 
-/* Largest value first, each at the lowest offset where it overlaps nothing
- * that is alive with it and already placed. Greedy by size: Pisarchyk and Lee,
- * "Efficient Memory Management for Deep Neural Net Inference", 2020. All
- * layers have the same values, so the result does not depend on their number. */
-static void place_values(lnl_plan *plan, uint32_t *order) {
+/* In which order values are given their places. */
+typedef bool (*goes_before)(const plan_value *a, const plan_value *b);
+
+static bool larger(const plan_value *a, const plan_value *b) { return a->bytes > b->bytes; }
+
+static bool lives_longer(const plan_value *a, const plan_value *b) {
+  uint32_t life_a = a->last - a->first, life_b = b->last - b->first;
+  return life_a != life_b ? life_a > life_b : a->bytes > b->bytes;
+}
+
+static bool starts_earlier(const plan_value *a, const plan_value *b) {
+  return a->first != b->first ? a->first < b->first : a->bytes > b->bytes;
+}
+
+/* Gives each value, in that order, the lowest offset where it overlaps nothing
+ * that is alive with it and already placed. Returns the size of the slab. */
+static uint64_t place_values(lnl_plan *plan, uint32_t *order, goes_before before) {
   uint32_t n = plan->value_count;
   for (uint32_t i = 0; i < n; i++) {
     uint32_t at = i;
-    while (at > 0 && plan->values[order[at - 1]].bytes < plan->values[i].bytes) {
-      order[at] = order[at - 1];
-      at--;
-    }
+    for (; at > 0 && before(&plan->values[i], &plan->values[order[at - 1]]); at--) order[at] = order[at - 1];
     order[at] = i;
   }
-  plan->slab_bytes = 0;
+  uint64_t slab_bytes = 0;
   for (uint32_t i = 0; i < n; i++) {
     plan_value *value = &plan->values[order[i]];
     value->offset = 0;
@@ -99,8 +108,27 @@ static void place_values(lnl_plan *plan, uint32_t *order) {
         }
       }
     }
-    plan->slab_bytes = u64_max(plan->slab_bytes, value->offset + value->bytes);
+    slab_bytes = u64_max(slab_bytes, value->offset + value->bytes);
   }
+  return slab_bytes;
+}
+
+/* Greedy placement is near the optimum, but which order is best depends on the
+ * shape, so the best of three is kept. Greedy by size: Pisarchyk and Lee,
+ * "Efficient Memory Management for Deep Neural Net Inference", 2020. All
+ * layers have the same values, so the result does not depend on their number. */
+static void lay_out_slab(lnl_plan *plan, uint32_t *order) {
+  static const goes_before orders[] = {larger, lives_longer, starts_earlier};
+  enum { ORDERS = sizeof orders / sizeof *orders };
+  uint32_t best = 0;
+  plan->slab_bytes = UINT64_MAX;
+  for (uint32_t i = 0; i < ORDERS; i++) {
+    uint64_t bytes = place_values(plan, order, orders[i]);
+    if (bytes >= plan->slab_bytes) continue;
+    plan->slab_bytes = bytes;
+    best = i;
+  }
+  if (best + 1 < ORDERS) place_values(plan, order, orders[best]);
 }
 
 lnl_status plan_build(lnl_plan *plan, const lnl_model *model, uint32_t token_rows, uint32_t output_rows,
@@ -130,7 +158,7 @@ lnl_status plan_build(lnl_plan *plan, const lnl_model *model, uint32_t token_row
 
   /* The host reads the logits after the last step. */
   plan->values[plan->logits].last = step_count;
-  place_values(plan, order);
+  lay_out_slab(plan, order);
   mem_free(order);
   LNL_ASSERT(plan_verify(plan));
   return LNL_OK;

@@ -10,7 +10,14 @@
 typedef enum tok_kind { TOK_NONE = 0, TOK_SPM, TOK_BPE } tok_kind;
 
 /* The tokenizer.ggml.token_type values (llama.cpp's enumeration). */
-typedef enum tok_attr { TOK_NORMAL = 1, TOK_UNKNOWN, TOK_CONTROL, TOK_USER_DEFINED, TOK_UNUSED, TOK_BYTE } tok_attr;
+typedef enum tok_attr {
+  TOK_NORMAL = 1,
+  TOK_UNKNOWN,
+  TOK_CONTROL,
+  TOK_USER_DEFINED,
+  TOK_UNUSED,
+  TOK_BYTE
+} tok_attr;
 
 typedef struct tok tok; /* opaque, lives in the arena that tok_layout used */
 

@@ -15,9 +15,12 @@ static bool stands_for_itself(uint32_t byte) {
 size_t bpe_byte_char(uint8_t byte, uint8_t dst[4]) {
   uint32_t code_point = byte;
   if (!stands_for_itself(byte)) {
-    if (byte <= 0x20) code_point = 0x100u + byte;
-    else if (byte <= 0xA0) code_point = 0x100u + 33 + (byte - 0x7Fu);
-    else code_point = 0x100u + 67; /* 0xAD */
+    if (byte <= 0x20)
+      code_point = 0x100u + byte;
+    else if (byte <= 0xA0)
+      code_point = 0x100u + 33 + (byte - 0x7Fu);
+    else
+      code_point = 0x100u + 67; /* 0xAD */
   }
   return utf8_encode(code_point, dst);
 }
@@ -39,7 +42,8 @@ static uint32_t pair_hash(int32_t left, int32_t right) {
 static lnl_status add_pair(tok *t, tok_pair_slot entry, uint64_t *probes_left) {
   uint32_t at = tok_home(pair_hash(entry.left, entry.right), t->pair_cap);
   while (t->pairs[at].left >= 0) {
-    if (t->pairs[at].left == entry.left && t->pairs[at].right == entry.right) return LNL_OK; /* the first counts */
+    if (t->pairs[at].left == entry.left && t->pairs[at].right == entry.right)
+      return LNL_OK; /* the first counts */
     if (++at == t->pair_cap) at = 0;
     if (--*probes_left == 0) return LNL_BAD_VOCABULARY;
   }
@@ -57,8 +61,8 @@ lnl_status bpe_build_pairs(tok *t, const tok_map *map, const gguf_value *merges,
     /* "left right"; the left part may itself begin with a space. */
     const uint8_t *space = text.bytes > 1 ? memchr(text.data + 1, ' ', text.bytes - 1) : NULL;
     if (!space) {
-      return error_set(error, LNL_BAD_VOCABULARY, "tokenizer.ggml.merges[%u] \"%.*s\" is not two parts", rank, shown,
-                       (const char *)text.data);
+      return error_set(error, LNL_BAD_VOCABULARY, "tokenizer.ggml.merges[%u] \"%.*s\" is not two parts", rank,
+                       shown, (const char *)text.data);
     }
     size_t left_bytes = (size_t)(space - text.data);
     size_t right_bytes = text.bytes - left_bytes - 1;
@@ -84,13 +88,15 @@ lnl_status bpe_build_pairs(tok *t, const tok_map *map, const gguf_value *merges,
       if (copy != joined) mem_free(copy);
     }
     if (entry.merged < 0) {
-      return error_set(error, LNL_BAD_VOCABULARY, "tokenizer.ggml.merges[%u] \"%.*s\" names a text that is no token",
-                       rank, shown, (const char *)text.data);
+      return error_set(error, LNL_BAD_VOCABULARY,
+                       "tokenizer.ggml.merges[%u] \"%.*s\" names a text that is no token", rank, shown,
+                       (const char *)text.data);
     }
     /* No plain text may become a control token. */
     if (t->attrs[entry.merged] == TOK_CONTROL || t->attrs[entry.merged] == TOK_UNKNOWN) continue;
     if (add_pair(t, entry, &probes_left) < 0) {
-      return error_set(error, LNL_BAD_VOCABULARY, "tokenizer.ggml.merges: the pairs collide at merge %u", rank);
+      return error_set(error, LNL_BAD_VOCABULARY, "tokenizer.ggml.merges: the pairs collide at merge %u",
+                       rank);
     }
   }
   return LNL_OK;

@@ -1,6 +1,7 @@
 /* What the tokenizer files share. Nothing outside src/tok*.c and the tests of
  * it includes this.
- *   tok.c          header -> tables (tok_check, tok_layout), ids -> bytes, encode driver
+ *   tok_vocab.c    reads and checks the vocabulary in a GGUF header (tok_check)
+ *   tok.c          that -> tables (tok_layout), ids -> bytes, encode driver
  *   tok_special.c  finds special tokens in a text
  *   tok_spm.c      a text without special tokens -> ids, SPM
  *   tok_bpe.c      the same for byte-level BPE; merge table
@@ -50,9 +51,9 @@ struct tok {
   uint32_t n_vocab;
   int32_t bos, eos, unk; /* -1: none */
   bool add_bos, add_eos;
-  bool space_prefix;      /* SPM: a space before text that begins, or follows a special token */
-  bool ignore_merges;     /* BPE: a word that is a token is taken whole */
-  bool strip_right;       /* Phi-3: most special tokens swallow the white space after them */
+  bool space_prefix;  /* SPM: a space before text that begins, or follows a special token */
+  bool ignore_merges; /* BPE: a word that is a token is taken whole */
+  bool strip_right;   /* Phi-3: most special tokens swallow the white space after them */
   bool has_user_defined;
   tok_split_kind split;
   uint32_t max_token_bytes;
@@ -65,10 +66,10 @@ struct tok {
   uint32_t *adjacent;     /* SPM: bitmap [65536] of the byte pairs that occur inside tokens */
   tok_pair_slot *pairs;   /* BPE: [pair_cap] */
   uint32_t pair_cap;
-  tok_special *specials;  /* [special_count], sorted by text */
+  tok_special *specials; /* [special_count], sorted by text */
   uint32_t special_count;
   uint32_t special_first[257]; /* specials that start with byte b: [b] .. [b + 1] */
-  int32_t byte_ids[256];  /* the token of a byte, or -1 */
+  int32_t byte_ids[256];       /* the token of a byte, or -1 */
 };
 
 static inline lnl_span tok_text(const tok *t, int32_t id) {
@@ -118,6 +119,28 @@ int32_t bpe_char_byte(uint32_t code_point);
 /* The character for a byte, as UTF-8 of 1 or 2 bytes; returns the length. */
 size_t bpe_byte_char(uint8_t byte, uint8_t dst[4]);
 
+/* --- the header ---------------------------------------------------------------- */
+
+enum { TOK_FIM_COUNT = 6 }; /* fill-in-the-middle: pre suf mid pad rep sep */
+
+/* The vocabulary as the header gives it, nothing copied. */
+typedef struct tok_vocab {
+  tok_kind kind;
+  uint32_t n_vocab;
+  gguf_value tokens, scores, types, merges;
+  bool has_scores, has_types;
+  tok_split_kind split;
+  int32_t bos, eos, unk, eot, eom; /* -1: none */
+  int32_t fim[TOK_FIM_COUNT];
+  bool ignore_merges, add_bos, add_eos, space_prefix, strip_right;
+} tok_vocab;
+
+/* Reads and checks every key; the statuses are those of tok_check. */
+lnl_status vocab_read(const gguf *file, tok_vocab *v, lnl_error *error);
+/* The type of a token after corrections by its text, and whether it ends a
+ * generation. */
+tok_attr vocab_classify(const tok_vocab *v, uint32_t id, lnl_span text, bool *ends);
+
 /* --- one encoding --------------------------------------------------------------- */
 
 /* A heap entry; the smallest key comes first. */
@@ -129,11 +152,11 @@ typedef struct tok_candidate {
 
 /* A part of the text during merging, linked to its neighbours. */
 typedef struct tok_symbol {
-  uint32_t prev, next; /* TOK_NO_SYMBOL at the ends */
-  uint32_t offset;     /* of the text, into the run */
-  uint32_t bytes;      /* 0: merged into its left neighbour */
+  uint32_t prev, next;  /* TOK_NO_SYMBOL at the ends */
+  uint32_t offset;      /* of the text, into the run */
+  uint32_t bytes;       /* 0: merged into its left neighbour */
   uint32_t hash, power; /* SPM only */
-  int32_t id;          /* -1: not a token */
+  int32_t id;           /* -1: not a token */
 } tok_symbol;
 #define TOK_NO_SYMBOL UINT32_MAX
 

@@ -92,7 +92,8 @@ static bool consider(tok_work *w, uint32_t left) {
   const tok_symbol *b = &w->symbols[a->next];
   uint32_t priority;
   int32_t id;
-  bool is_token = w->t->kind == TOK_SPM ? spm_pair(w, a, b, &priority, &id) : bpe_pair(w, a, b, &priority, &id);
+  bool is_token =
+      w->t->kind == TOK_SPM ? spm_pair(w, a, b, &priority, &id) : bpe_pair(w, a, b, &priority, &id);
   if (!is_token) return true;
   return heap_push(w, (tok_candidate){(uint64_t)priority << 32 | left, a->bytes + b->bytes, id});
 }

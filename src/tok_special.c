@@ -67,8 +67,10 @@ void specials_prepare(tok *t) {
 static uint32_t lower_bound(const tok *t, uint32_t low, uint32_t high, size_t depth, uint32_t byte) {
   while (low < high) {
     uint32_t middle = low + (high - low) / 2;
-    if (tok_text(t, t->specials[middle].id).data[depth] < byte) low = middle + 1;
-    else high = middle;
+    if (tok_text(t, t->specials[middle].id).data[depth] < byte)
+      low = middle + 1;
+    else
+      high = middle;
   }
   return low;
 }
@@ -139,7 +141,8 @@ static lnl_status settle_matches(tok_work *w, lnl_span text, bool parse_special,
     }
     for (size_t i = begin; i < end; i++) take(taken, i);
     void *matches = w->matches;
-    if (!tok_reserve(&matches, &w->match_cap, w->match_count + 1, sizeof *w->matches)) return LNL_OUT_OF_MEMORY;
+    if (!tok_reserve(&matches, &w->match_cap, w->match_count + 1, sizeof *w->matches))
+      return LNL_OUT_OF_MEMORY;
     w->matches = matches;
     w->matches[w->match_count++] = (tok_candidate){begin, (uint32_t)end, best.id};
   }

@@ -75,7 +75,8 @@ static size_t word_llama3(const uint8_t *text, size_t at, size_t end, uint32_t l
   size_t after;
   uint32_t class = class_at(text, at, end, &next);
   if (!(class & UNI_NUMBER) && !is_newline(text[at])) {
-    if ((class & letter) || (class_at(text, next, end, &after) & letter)) return skip(text, next, end, letter);
+    if ((class & letter) || (class_at(text, next, end, &after) & letter))
+      return skip(text, next, end, letter);
   }
   if (class & UNI_NUMBER) {
     for (int i = 1; i < group && (class_at(text, next, end, &after) & UNI_NUMBER); i++) next = after;
@@ -160,12 +161,24 @@ bool splitter_next(tok_splitter *s, lnl_span *word) {
   if (s->at >= s->bytes) return false;
   size_t stop = s->bytes;
   switch (s->kind) {
-  case SPLIT_DEFAULT: stop = next_default(s); break;
-  case SPLIT_GPT2: stop = word_gpt2(s->text, s->at, s->bytes); break;
-  case SPLIT_GPT2_DIGITS: stop = next_gpt2_digits(s); break;
-  case SPLIT_LLAMA3: stop = word_llama3(s->text, s->at, s->bytes, UNI_LETTER, 3); break;
-  case SPLIT_QWEN2: stop = word_llama3(s->text, s->at, s->bytes, UNI_LETTER, 1); break;
-  case SPLIT_QWEN35: stop = word_llama3(s->text, s->at, s->bytes, UNI_LETTER | UNI_MARK, 1); break;
+  case SPLIT_DEFAULT:
+    stop = next_default(s);
+    break;
+  case SPLIT_GPT2:
+    stop = word_gpt2(s->text, s->at, s->bytes);
+    break;
+  case SPLIT_GPT2_DIGITS:
+    stop = next_gpt2_digits(s);
+    break;
+  case SPLIT_LLAMA3:
+    stop = word_llama3(s->text, s->at, s->bytes, UNI_LETTER, 3);
+    break;
+  case SPLIT_QWEN2:
+    stop = word_llama3(s->text, s->at, s->bytes, UNI_LETTER, 1);
+    break;
+  case SPLIT_QWEN35:
+    stop = word_llama3(s->text, s->at, s->bytes, UNI_LETTER | UNI_MARK, 1);
+    break;
   }
   *word = (lnl_span){s->text + s->at, stop - s->at};
   s->at = stop;

@@ -70,8 +70,10 @@ static lnl_status encode_run(tok_work *w, const uint8_t *run, size_t bytes) {
   LNL_TRY(merge_symbols(w));
   for (uint32_t i = 0; i != TOK_NO_SYMBOL; i = w->symbols[i].next) {
     const tok_symbol *symbol = &w->symbols[i];
-    if (symbol->id < 0) LNL_TRY(emit_bytes(w, run + symbol->offset, symbol->bytes));
-    else if (!tok_emit(w, symbol->id)) return LNL_OUT_OF_MEMORY;
+    if (symbol->id < 0)
+      LNL_TRY(emit_bytes(w, run + symbol->offset, symbol->bytes));
+    else if (!tok_emit(w, symbol->id))
+      return LNL_OUT_OF_MEMORY;
   }
   return LNL_OK;
 }

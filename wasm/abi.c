@@ -106,9 +106,17 @@ const char *lnl_abi_text(lnl_engine *e, uint32_t which) {
 
 uint32_t lnl_abi_text_bytes(lnl_engine *e) { return (uint32_t)self(e)->text.bytes; }
 
+/* The buffer for pieces is taken with the rest, so that decoding takes none. */
+static int32_t bind_piece(lnl_engine *e, lnl_status status) {
+  const tok *t = lnl_get_tokenizer(core(e));
+  if (status < 0 || !t) return status;
+  self(e)->piece = mem_alloc(tok_max_piece_bytes(t));
+  return self(e)->piece ? LNL_OK : lnl_set_error(core(e), LNL_OUT_OF_MEMORY, "no memory for the bytes of a token");
+}
+
 int32_t lnl_abi_bind(lnl_engine *e) {
   text_free(&self(e)->text); /* its room is wanted for weights */
-  return lnl_bind(core(e));
+  return bind_piece(e, lnl_bind(core(e)));
 }
 int32_t lnl_abi_load_next(lnl_engine *e) { return lnl_load_next(core(e)); }
 uint32_t lnl_abi_need_shard(lnl_engine *e) { return lnl_get_need(core(e))->shard; }
@@ -118,7 +126,7 @@ uint8_t *lnl_abi_need_pointer(lnl_engine *e) { return lnl_get_need(core(e))->poi
 int32_t lnl_abi_load_fed(lnl_engine *e, uint32_t bytes) { return lnl_load_fed(core(e), bytes); }
 int32_t lnl_abi_load_ended(lnl_engine *e) { return lnl_load_ended(core(e)); }
 
-int32_t lnl_abi_tok_bind(lnl_engine *e) { return lnl_bind_tokenizer(core(e)); }
+int32_t lnl_abi_tok_bind(lnl_engine *e) { return bind_piece(e, lnl_bind_tokenizer(core(e))); }
 
 uint8_t *lnl_abi_input(lnl_engine *e, uint32_t bytes) {
   abi_engine *a = self(e);
@@ -146,9 +154,8 @@ const uint8_t *lnl_abi_piece(lnl_engine *e, int32_t id, uint32_t show_special) {
   abi_engine *a = self(e);
   const tok *t = lnl_get_tokenizer(a->engine);
   a->piece_bytes = 0;
-  if (!t) return NULL;
-  if (!a->piece) a->piece = mem_alloc(tok_max_piece_bytes(t));
-  if (a->piece) a->piece_bytes = (uint32_t)tok_piece(t, id, show_special != 0, a->piece, tok_max_piece_bytes(t));
+  if (!t || !a->piece) return NULL;
+  a->piece_bytes = (uint32_t)tok_piece(t, id, show_special != 0, a->piece, tok_max_piece_bytes(t));
   return a->piece;
 }
 uint32_t lnl_abi_piece_bytes(lnl_engine *e) { return self(e)->piece_bytes; }

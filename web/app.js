@@ -7,7 +7,7 @@ import { explain, open, probeHost, LinealError } from '../js-glue/index.js';
 /** @typedef {import('../js-glue/index.js').TensorPlacement} TensorPlacement */
 /** @typedef {import('../js-glue/index.js').GenerationResult} GenerationResult */
 /** @typedef {{ name: string, source: string | File[] }} Chosen */
-/** @typedef {{ label: string, kind: string, bytes: number }} Line */
+/** @typedef {{ label: string, kind: string, bytes: number, text: string }} Line */
 
 const BUNDLED = new URL('models/kjv-2.6m-Q4_K_M.gguf', import.meta.url).href;
 const ROW_HEIGHT = 33; // of the tensor table, until a row has been measured
@@ -145,32 +145,25 @@ function showVerdict(verdict, text) {
   $('verdict').textContent = text;
 }
 
-/** @param {string} name */
-function kindOf(name) {
-  if (/kv|cache/i.test(name)) return 'kv';
-  if (/weight/i.test(name)) return 'weights';
-  if (/slab|activation|step/i.test(name)) return 'slab';
-  if (/scratch/i.test(name)) return 'scratch';
-  if (/token/i.test(name)) return 'tokenizer';
-  if (/module|stack|static/i.test(name)) return 'module';
-  if (/table|header|plan/i.test(name)) return 'tables';
-  return 'other';
-}
+const LABELS = {
+  weights: 'Weights', weights_mapped: 'Weights, mapped', kv: 'KV cache', slab: 'Step slab', scratch: 'Scratch', header: 'Header',
+  tables: 'Tables', module: 'Module and stack',
+};
 
-/** The lines of the memory table, and its totals. @param {Explanation} explanation */
+/** The lines of the memory table, without the total. @param {Explanation} explanation */
 function memoryLines(explanation) {
-  const memory = explanation.memory;
+  const all = /** @type {{ name: string, bytes: number, text: string }[]} */ (explanation.memory);
   /** @type {Line[]} */
-  const lines = [];
-  for (const line of memory.lines ?? []) {
-    lines.push({ label: line.text ?? line.name, kind: kindOf(line.name), bytes: line.bytes });
-  }
-  return { lines, total: /** @type {number} */ (memory.total), peak: /** @type {number} */ (memory.peak ?? memory.total) };
+  const lines = all.filter((line) => line.name !== 'total').map(({ name, bytes, text }) => ({
+    label: /** @type {Record<string, string>} */ (LABELS)[name] ?? name, kind: name in LABELS ? name : 'other', bytes, text,
+  }));
+  const total = all.find((line) => line.name === 'total')?.bytes ?? lines.reduce((sum, line) => sum + line.bytes, 0);
+  return { lines, total };
 }
 
 /** @param {Explanation} explanation */
 function showPlan(explanation) {
-  const { lines, total, peak } = memoryLines(explanation);
+  const { lines, total } = memoryLines(explanation);
   showVerdict(explanation.fits ? 'fits' : 'no', explanation.fits ? 'Fits' : 'Does not fit');
   $('plan-empty').hidden = true;
   $('plan-body').hidden = false;
@@ -179,7 +172,7 @@ function showPlan(explanation) {
   const stored = explanation.tensors.reduce((sum, t) => sum + t.stored_bytes, 0);
   const types = [...new Set(explanation.tensors.map((t) => t.type))].join(', ');
   const facts = [
-    ['Peak memory', size(peak)], ['To fetch', size(stored)], ['Context', `${count(explanation.context)} tokens`],
+    ['Peak memory', size(total)], ['To fetch', size(stored)], ['Context', `${count(explanation.context)} tokens`],
     ['Tensors', `${count(explanation.tensors.length)}`], ['Types', types], ['Build', moduleName(explanation)],
   ];
   $('facts').replaceChildren(...facts.map(([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value))));
@@ -196,10 +189,11 @@ function showPlan(explanation) {
     element('b', {}, size(line.bytes)))));
 
   const body = /** @type {HTMLElement} */ ($('memory-table').querySelector('tbody'));
-  const row = (/** @type {string} */ label, /** @type {number} */ bytes, className = '') => element('tr', { class: className },
-    element('td', {}, label), element('td', { class: 'number' }, count(bytes)), element('td', { class: 'number' }, size(bytes)));
-  body.replaceChildren(...lines.map((line) => row(line.label, line.bytes)), row('Total', total, 'total'));
-  if (peak !== total) body.append(row('Peak, with all of linear memory', peak, 'total'));
+  const row = (/** @type {string} */ label, /** @type {number} */ bytes, /** @type {string} */ text, className = '') =>
+    element('tr', { class: className }, element('td', {}, label), element('td', { class: 'number' }, count(bytes)),
+      element('td', { class: 'number' }, size(bytes)), element('td', { class: 'why' }, text));
+  body.replaceChildren(...lines.map((line) => row(line.label, line.bytes, line.text)),
+    row('Total', total, 'also the peak while loading: weights are read straight into place', 'total'));
 
   list('suggestions', explanation.suggestions.map((s) => [
     s.text, ...(s.saved_bytes ? [` (saves ${size(s.saved_bytes)}`, s.enough === undefined ? ')' : s.enough ? ', enough)' : ', not enough alone)'] : []),

@@ -102,6 +102,13 @@ export function nmse(a, b) {
   return error / norm;
 }
 
+/** Bytes of one line of explain's memory table. */
+export function memoryLine(explanation, name) {
+  const line = explanation.memory.find((entry) => entry.name === name);
+  if (!line) throw new Error(`explain has no memory line '${name}'`);
+  return line.bytes;
+}
+
 /** Runs a generation to its end: {pieces, text, result}. */
 export async function generate(model, prompt, options) {
   const generation = model.generate(prompt, options);

@@ -160,6 +160,62 @@ export function encode(type, values) {
   return out;
 }
 
+const DECODE = {
+  F32: (view, at, x, to) => { x[to] = view.getFloat32(at, true); },
+  F16: (view, at, x, to) => { x[to] = fromHalf(view.getUint16(at, true)); },
+  BF16(view, at, x, to) {
+    bitsBox[0] = view.getUint16(at, true) << 16;
+    x[to] = floatBox[0];
+  },
+  Q8_0(view, at, x, to) {
+    const d = fromHalf(view.getUint16(at, true));
+    for (let i = 0; i < 32; i++) x[to + i] = d * view.getInt8(at + 2 + i);
+  },
+  Q4_0(view, at, x, to) {
+    const d = fromHalf(view.getUint16(at, true));
+    for (let i = 0; i < 32; i++) x[to + i] = d * (((view.getUint8(at + 2 + (i % 16)) >> (i < 16 ? 0 : 4)) & 15) - 8);
+  },
+  Q4_K(view, at, x, to) {
+    const d = fromHalf(view.getUint16(at, true)), m = fromHalf(view.getUint16(at + 2, true));
+    const byte = (i) => view.getUint8(at + 4 + i);
+    for (let j = 0; j < 8; j++) {
+      const scale = j < 4 ? byte(j) & 63 : (byte(j + 4) & 15) | ((byte(j - 4) >> 6) << 4);
+      const min = j < 4 ? byte(j + 4) & 63 : (byte(j + 4) >> 4) | ((byte(j) >> 6) << 4);
+      for (let i = 0; i < 32; i++) {
+        const q = (view.getUint8(at + 16 + 32 * (j >> 1) + i) >> (j & 1 ? 4 : 0)) & 15;
+        x[to + 32 * j + i] = d * scale * q - m * min;
+      }
+    }
+  },
+  Q6_K(view, at, x, to) {
+    const d = fromHalf(view.getUint16(at + 208, true));
+    for (let i = 0; i < 256; i++) {
+      const half = i >> 7, part = (i >> 5) & 3, l = i & 31;
+      const low = (view.getUint8(at + 64 * half + 32 * (part & 1) + l) >> (part & 2 ? 4 : 0)) & 15;
+      const high = (view.getUint8(at + 128 + 32 * half + l) >> (2 * part)) & 3;
+      x[to + i] = d * view.getInt8(at + 192 + (i >> 4)) * ((low | (high << 4)) - 32);
+    }
+  },
+};
+
+/** The values that stored bytes of a type stand for. */
+export function decode(type, bytes) {
+  const { len, bytes: step } = TYPES[type];
+  const out = new Float32Array((bytes.length / step) * len);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  for (let at = 0, to = 0; at < bytes.length; at += step, to += len) DECODE[type](view, at, out, to);
+  return out;
+}
+
+/** The same model with every matrix decoded to F32: what its stored bytes stand for. */
+export function dequantised(model) {
+  return {
+    ...model,
+    tensors: model.tensors.map((t) => (t.type === 'F32' || !t.values ? t
+      : { ...t, type: 'F32', values: () => decode(t.type, encode(t.type, t.values())) })),
+  };
+}
+
 // --- files ------------------------------------------------------------------------
 
 class Writer {

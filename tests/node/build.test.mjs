@@ -126,6 +126,34 @@ test('the base module compiles on an engine without relaxed SIMD', () => {
   execFileSync(process.execPath, ['-e', script], { cwd: root, stdio: 'inherit' });
 });
 
+test('the WASI command imports WASI alone', () => {
+  const module = new WebAssembly.Module(bytesOf('lineal-wasi.wasm'));
+  const sources = new Set(WebAssembly.Module.imports(module).map((entry) => entry.module));
+  assert.deepEqual([...sources], ['wasi_snapshot_preview1']);
+  assert.deepEqual(WebAssembly.Module.exports(module).map((entry) => entry.name).sort(), ['_start', 'memory']);
+});
+
+test('the Emscripten module loads in Node and is the same core', async () => {
+  const { default: create } = await import('../../dist/emscripten/lineal.mjs');
+  const other = await create();
+  const functions = Object.keys(other).filter((name) => name.startsWith('_lnl_abi_')).map((name) => `func ${name.slice(1)}`);
+  assert.deepEqual(['memory memory', ...functions].sort(), declaredExports());
+  const { exports: base } = new WebAssembly.Instance(new WebAssembly.Module(bytesOf('lineal-base.wasm')));
+  assert.equal(other._lnl_abi_version(), base.lnl_abi_version());
+  assert.equal(other._lnl_abi_isa(), base.lnl_abi_isa());
+  const engine = other._lnl_abi_open(1, 2 + 8 + 16, 1, 0);
+  assert.notEqual(engine, 0);
+  // A header that is no GGUF is refused: parser, allocator and messages work.
+  other._lnl_abi_header_begin(engine, 0, 16);
+  const at = other._lnl_abi_header_reserve(engine, 16);
+  assert.notEqual(at, 0);
+  other.HEAPU8.fill(65, at, at + 16);
+  const status = other._lnl_abi_header_push(engine, 16);
+  const name = other._lnl_abi_status_name(status);
+  assert.equal(Buffer.from(other.HEAPU8.subarray(name, other.HEAPU8.indexOf(0, name))).toString(), 'NOT_GGUF');
+  other._lnl_abi_close(engine);
+});
+
 /** The files that `file` reaches through relative imports, itself included. */
 function reach(file, seen = new Set()) {
   if (seen.has(file)) return seen;

@@ -1,0 +1,288 @@
+// The two places where an engine can run, with one interface: in this thread
+// (LocalBackend), or in a worker that holds a LocalBackend (WorkerBackend).
+// One backend, one engine.
+import { Engine, closedError } from './engine.js';
+import { LinealError } from './errors.js';
+import { isNode } from './caps.js';
+import { Rpc, portOf } from './rpc.js';
+
+/** @typedef {import('./engine.js').EngineContext} EngineContext */
+/** @typedef {import('./engine.js').TokenEvent} TokenEvent */
+/** @typedef {import('./source.js').Descriptor} Descriptor */
+/** @typedef {import('./options.js').PlanOptions} PlanOptions */
+/** @typedef {import('./options.js').GenerateSettings} GenerateSettings */
+/** @typedef {import('./index.d.ts').GenerationResult} GenerationResult */
+/** @typedef {import('./index.d.ts').LogitsRow} LogitsRow */
+
+export class LocalBackend {
+  /** @type {Engine | undefined} */ #engine;
+
+  get #open() {
+    if (!this.#engine) throw closedError();
+    return this.#engine;
+  }
+
+  /** @param {Descriptor[]} parts @param {PlanOptions} options @param {EngineContext} context */
+  async explain(parts, options, context) {
+    const engine = await Engine.readHeader(parts, options, context);
+    try {
+      return engine.explain(options);
+    } finally {
+      await engine.close();
+    }
+  }
+
+  /** @param {Descriptor[]} parts @param {PlanOptions} options @param {EngineContext} context */
+  async inspect(parts, options, context) {
+    const engine = await Engine.readHeader(parts, options, context, { firstPartOnly: false });
+    try {
+      return engine.inspect();
+    } finally {
+      await engine.close();
+    }
+  }
+
+  /** @param {Descriptor[]} parts @param {PlanOptions} options @param {EngineContext} context */
+  async openTokenizer(parts, options, context) {
+    const engine = await Engine.readHeader(parts, options, context, { firstPartOnly: true });
+    try {
+      engine.bindTokenizer();
+    } catch (error) {
+      await engine.close();
+      throw error;
+    }
+    this.#engine = engine;
+    return engine.info;
+  }
+
+  /** @param {Descriptor[]} parts @param {PlanOptions} options @param {EngineContext} context */
+  async open(parts, options, context) {
+    const { engine, explanation } = await Engine.open(parts, options, context);
+    this.#engine = engine;
+    return { info: engine.info, explanation };
+  }
+
+  /**
+   * @param {string | Int32Array} prompt @param {GenerateSettings} settings @param {AbortSignal} signal
+   * @param {(result: GenerationResult) => void} onEnd
+   */
+  generate(prompt, settings, signal, onEnd) {
+    return this.#open.generate(prompt, settings, signal, onEnd);
+  }
+
+  /** @param {Int32Array} ids @param {AbortSignal} signal */
+  evaluate(ids, signal) {
+    return this.#open.evaluate(ids, signal);
+  }
+
+  /** @param {Int32Array} ids @param {number} from @param {AbortSignal} signal */
+  async score(ids, from, signal) {
+    return this.#open.score(ids, from, signal);
+  }
+
+  /** @param {string} text @param {{ addSpecial: boolean, parseSpecial: boolean }} options */
+  async tokenize(text, options) {
+    return this.#open.tokenize(text, options);
+  }
+
+  /** @param {Int32Array} ids @param {boolean} showSpecial */
+  async detokenize(ids, showSpecial) {
+    return this.#open.detokenize(ids, showSpecial);
+  }
+
+  /** @param {Int32Array} ids */
+  async pieces(ids) {
+    return this.#open.pieces(ids);
+  }
+
+  async memory() {
+    return this.#open.memory();
+  }
+
+  async close() {
+    const engine = this.#engine;
+    this.#engine = undefined;
+    await engine?.close();
+  }
+}
+
+/**
+ * The worker, started; its errors and its end go to `onGone`.
+ * @param {(reason: string) => void} onGone
+ * @returns {Promise<{ target: any, terminate: () => Promise<void> }>}
+ */
+async function startWorker(onGone) {
+  if (isNode && typeof globalThis.Worker === 'undefined') {
+    const threads = await import('node:worker_threads');
+    const worker = new threads.Worker(new URL('./worker.js', import.meta.url));
+    worker.on('error', (error) => onGone(String(error)));
+    worker.on('exit', (code) => onGone(`it ended with code ${code}`));
+    return { target: worker, terminate: async () => { await worker.terminate(); } };
+  }
+  const worker = new Worker(new URL('./worker.js', import.meta.url), { type: 'module' });
+  worker.addEventListener('error', (event) => {
+    event.preventDefault();
+    onGone(event.message || 'its script could not be loaded');
+  });
+  worker.addEventListener('messageerror', () => onGone('a message could not be read'));
+  return { target: worker, terminate: async () => worker.terminate() };
+}
+
+export class WorkerBackend {
+  #rpc;
+  #terminate;
+  #closed = false;
+  /** @type {((progress: import('./index.d.ts').Progress) => void) | undefined} */ #onProgress;
+  /** @type {((offset: number, length: number) => Promise<Uint8Array>)[]} */ #readers = [];
+
+  static async start() {
+    const state = { gone: '', fail: (/** @type {string} */ reason) => { state.gone = reason; } };
+    const backend = new WorkerBackend(await startWorker((reason) => state.fail(reason)));
+    state.fail = (reason) => backend.fail(reason);
+    if (state.gone) backend.fail(state.gone);
+    return backend;
+  }
+
+  /** @param {{ target: any, terminate: () => Promise<void> }} worker */
+  constructor(worker) {
+    this.#terminate = worker.terminate;
+    this.#rpc = new Rpc(portOf(worker.target), {
+      progress: (progress) => this.#onProgress?.(progress),
+      read: ({ id, offset, length }) => this.#readers[id](offset, length),
+    });
+  }
+
+  /** @param {string} reason */
+  fail(reason) {
+    this.#rpc.fail(this.#closed ? closedError()
+      : new LinealError('WORKER_FAILED', `the worker stopped: ${reason}`, { detail: { reason } }));
+    if (!this.#closed) this.#terminate();
+  }
+
+  /**
+   * What cannot cross, or would be copied whole, stays here and is read in chunks.
+   * @param {Descriptor[]} parts
+   * @returns {Descriptor[]}
+   */
+  #portable(parts) {
+    return parts.map((part) => {
+      if (part.kind !== 'bytes' && part.kind !== 'custom') return part;
+      const id = this.#readers.length;
+      if (part.kind === 'bytes') {
+        this.#readers.push(async (offset, length) => part.bytes.slice(offset, offset + length));
+        return { kind: 'remote', id, size: part.bytes.length, name: part.name };
+      }
+      this.#readers.push(async (offset, length) => part.custom.read(offset, length));
+      return { kind: 'remote', id, size: part.custom.size, name: part.name };
+    });
+  }
+
+  /** @param {string} method @param {Descriptor[]} parts @param {PlanOptions} options @param {EngineContext} context */
+  async #start(method, parts, options, context) {
+    this.#onProgress = context.onProgress;
+    const result = await this.#rpc.call(method, { parts: this.#portable(parts), options, progress: Boolean(context.onProgress) },
+      context.signal);
+    this.#onProgress = undefined;
+    return result;
+  }
+
+  /** @param {Descriptor[]} parts @param {PlanOptions} options @param {EngineContext} context */
+  explain(parts, options, context) {
+    return this.#start('explain', parts, options, context);
+  }
+
+  /** @param {Descriptor[]} parts @param {PlanOptions} options @param {EngineContext} context */
+  inspect(parts, options, context) {
+    return this.#start('inspect', parts, options, context);
+  }
+
+  /** @param {Descriptor[]} parts @param {PlanOptions} options @param {EngineContext} context */
+  openTokenizer(parts, options, context) {
+    return this.#start('openTokenizer', parts, options, context);
+  }
+
+  /** @param {Descriptor[]} parts @param {PlanOptions} options @param {EngineContext} context */
+  open(parts, options, context) {
+    return this.#start('open', parts, options, context);
+  }
+
+  /**
+   * @param {string | Int32Array} prompt @param {GenerateSettings} settings @param {AbortSignal} signal
+   * @param {(result: GenerationResult) => void} onEnd
+   * @returns {AsyncGenerator<TokenEvent, void, void>}
+   */
+  generate(prompt, settings, signal, onEnd) {
+    return this.#stream('generate', { prompt, settings }, signal, onEnd);
+  }
+
+  /**
+   * @param {Int32Array} ids @param {AbortSignal} signal
+   * @returns {AsyncGenerator<LogitsRow, void, void>}
+   */
+  evaluate(ids, signal) {
+    return this.#stream('evaluate', { ids }, signal, () => {});
+  }
+
+  /**
+   * @param {'generate' | 'evaluate'} kind @param {unknown} args @param {AbortSignal} signal
+   * @param {(result: GenerationResult) => void} onEnd
+   * @returns {AsyncGenerator<any, void, void>}
+   */
+  async *#stream(kind, args, signal, onEnd) {
+    const stream = await this.#rpc.call('streamStart', { kind, args });
+    const abort = () => this.#rpc.notify('streamAbort', { stream });
+    if (signal.aborted) abort();
+    else signal.addEventListener('abort', abort, { once: true });
+    let running = true;
+    try {
+      for (;;) {
+        running = false; // an error ends the stream at the other end
+        const next = await this.#rpc.call('streamNext', { stream });
+        if (next.done) {
+          if (next.result) onEnd(next.result);
+          return;
+        }
+        running = true;
+        yield next.value;
+      }
+    } finally {
+      signal.removeEventListener('abort', abort);
+      if (running) {
+        const { result } = await this.#rpc.call('streamReturn', { stream });
+        if (result) onEnd(result);
+      }
+    }
+  }
+
+  /** @param {Int32Array} ids @param {number} from @param {AbortSignal} signal */
+  score(ids, from, signal) {
+    return this.#rpc.call('score', { ids, from }, signal);
+  }
+
+  /** @param {string} text @param {{ addSpecial: boolean, parseSpecial: boolean }} options */
+  tokenize(text, options) {
+    return this.#rpc.call('tokenize', { text, options });
+  }
+
+  /** @param {Int32Array} ids @param {boolean} showSpecial */
+  detokenize(ids, showSpecial) {
+    return this.#rpc.call('detokenize', { ids, showSpecial });
+  }
+
+  /** @param {Int32Array} ids */
+  pieces(ids) {
+    return this.#rpc.call('pieces', { ids });
+  }
+
+  memory() {
+    return this.#rpc.call('memory');
+  }
+
+  async close() {
+    if (this.#closed) return;
+    this.#closed = true;
+    // Ending the worker gives everything back at once; its state is worth nothing.
+    this.#rpc.fail(closedError());
+    await this.#terminate();
+  }
+}

@@ -1,0 +1,386 @@
+// What each command does. A command prints its result (readable, or one line
+// of JSON) and returns the exit code; errors are thrown.
+import { closeSync, openSync, readFileSync, unlinkSync, writeSync } from 'node:fs';
+import { usage } from './cli-options.js';
+import { LinealError, explain, inspect, open, openTokenizer } from './index.js';
+
+/** @typedef {Record<string, any>} Values */
+
+/**
+ * @typedef {object} Command
+ * @property {string} usage
+ * @property {string} summary
+ * @property {readonly string[]} options
+ * @property {readonly string[]} [required]
+ * @property {(source: string, values: Values, signal: AbortSignal) => Promise<number>} run
+ */
+
+const COMMON = ['json', 'quiet', 'help'];
+const HEADER = ['module', 'header', ...COMMON];
+const PLAN = ['context', 'memory', 'kv', 'chunk', ...HEADER];
+const SAMPLING = ['temperature', 'seed', 'top-k', 'top-p', 'min-p', 'repeat-penalty', 'repeat-last-n'];
+const DEFAULT_PERPLEXITY_CONTEXT = 512;
+const DEFAULT_CONTEXT = 2048;
+
+/** @type {Record<string, Command>} */
+export const COMMANDS = {
+  explain: {
+    usage: 'MODEL [--context N] [--memory SIZE]',
+    summary: 'Where each byte would live, and whether the model fits; reads the header only.',
+    options: PLAN,
+    run: runExplain,
+  },
+  generate: {
+    usage: 'MODEL --prompt TEXT [options]',
+    summary: 'Continue a text.',
+    options: ['prompt', 'ids', 'max-tokens', ...SAMPLING, 'stop', 'ignore-eos', 'parse-special', 'no-bos', 'logprobs', 'stats', ...PLAN],
+    run: runGenerate,
+  },
+  tokenize: {
+    usage: 'MODEL --text TEXT',
+    summary: 'The token ids of a text and their pieces; a vocabulary-only file will do.',
+    options: ['text', 'no-bos', 'parse-special', ...HEADER],
+    required: ['text'],
+    run: runTokenize,
+  },
+  inspect: {
+    usage: 'MODEL',
+    summary: 'The metadata and tensors of a GGUF file.',
+    options: HEADER,
+    run: runInspect,
+  },
+  logits: {
+    usage: 'MODEL --tokens 1,2,3 --out FILE',
+    summary: 'Write the logits after each token as float32 [n_tok, n_vocab].',
+    options: ['tokens', 'out', ...PLAN],
+    required: ['tokens', 'out'],
+    run: runLogits,
+  },
+  perplexity: {
+    usage: 'MODEL --file TEXT [--context N]',
+    summary: 'Perplexity of a text: chunks of N tokens, BOS first, the second half of each scored.',
+    options: ['file', ...PLAN],
+    required: ['file'],
+    run: runPerplexity,
+  },
+  bench: {
+    usage: 'MODEL [-p 512] [-n 128]',
+    summary: 'Speed of prefill and decode.',
+    options: ['bench-prompt', 'bench-tokens', 'threads', ...PLAN],
+    run: runBench,
+  },
+};
+
+/** @param {unknown} value */
+function printJson(value) {
+  process.stdout.write(`${JSON.stringify(value)}\n`);
+}
+
+/** @param {Values} values */
+function headerOptions(values) {
+  return {
+    module: values.module,
+    fetch: values.header ? { headers: Object.fromEntries(values.header) } : undefined,
+  };
+}
+
+/**
+ * @param {Values} values
+ * @param {AbortSignal} signal
+ * @returns {import('./index.d.ts').OpenOptions}
+ */
+function planOptions(values, signal) {
+  return {
+    ...headerOptions(values),
+    context: values.context,
+    memory: values.memory,
+    kvType: values.kv,
+    chunk: values.chunk,
+    signal,
+  };
+}
+
+/**
+ * One line on stderr that rewrites itself; nothing unless a person watches.
+ * @param {Values} values
+ */
+function progressLine(values) {
+  const shown = process.stderr.isTTY === true && !values.quiet;
+  let width = 0;
+  return {
+    /** @param {import('./index.d.ts').Progress} progress */
+    update({ phase, loaded, total }) {
+      if (!shown) return;
+      const mib = (/** @type {number} */ n) => (n / 2 ** 20).toFixed(1);
+      const text = total ? `${phase} ${mib(loaded)} of ${mib(total)} MiB, ${Math.floor((loaded / total) * 100)} %` : `${phase} ${mib(loaded)} MiB`;
+      process.stderr.write(`\r${text.padEnd(width)}`);
+      width = text.length;
+    },
+    clear() {
+      if (width > 0) process.stderr.write(`\r${' '.repeat(width)}\r`);
+      width = 0;
+    },
+  };
+}
+
+/**
+ * @param {string} source
+ * @param {Values} values
+ * @param {AbortSignal} signal
+ * @param {import('./index.d.ts').OpenOptions} [more]
+ */
+async function openModel(source, values, signal, more = {}) {
+  const line = progressLine(values);
+  try {
+    return await open(source, { ...planOptions(values, signal), ...more, onProgress: line.update });
+  } finally {
+    line.clear();
+  }
+}
+
+/** @type {Command['run']} */
+async function runExplain(source, values, signal) {
+  const { text, ...explanation } = await explain(source, planOptions(values, signal));
+  if (values.json) printJson(explanation);
+  else process.stdout.write(text.endsWith('\n') ? text : `${text}\n`);
+  return explanation.fits ? 0 : 2;
+}
+
+/** @type {Command['run']} */
+async function runInspect(source, values, signal) {
+  const { text, ...inspection } = await inspect(source, { ...headerOptions(values), signal });
+  if (values.json) printJson(inspection);
+  else process.stdout.write(text.endsWith('\n') ? text : `${text}\n`);
+  return 0;
+}
+
+/** @type {Command['run']} */
+async function runTokenize(source, values, signal) {
+  const tokenizer = await openTokenizer(source, { ...headerOptions(values), signal });
+  try {
+    const tokens = await tokenizer.encode(values.text, { addSpecial: !values['no-bos'], parseSpecial: values['parse-special'] });
+    const pieces = await tokenizer.pieces(tokens);
+    if (values.json) printJson({ tokens: Array.from(tokens), pieces });
+    else process.stdout.write(pieces.map((piece, i) => `${String(tokens[i]).padStart(8)}  ${JSON.stringify(piece)}\n`).join(''));
+  } finally {
+    await tokenizer.close();
+  }
+  return 0;
+}
+
+/** @param {number} ms */
+const rounded = (ms) => Math.round(ms * 1000) / 1000;
+
+/** @type {Command['run']} */
+async function runGenerate(source, values, signal) {
+  if ((values.prompt === undefined) === (values.ids === undefined)) {
+    throw usage('generate needs either --prompt or --ids', 'see lineal generate --help');
+  }
+  const model = await openModel(source, values, signal);
+  try {
+    const generation = model.generate(values.prompt ?? values.ids, {
+      maxTokens: values['max-tokens'],
+      temperature: values.temperature,
+      topK: values['top-k'],
+      topP: values['top-p'],
+      minP: values['min-p'],
+      repeatPenalty: values['repeat-penalty'],
+      repeatLastN: values['repeat-last-n'],
+      seed: values.seed,
+      stop: values.stop,
+      ignoreEos: values['ignore-eos'],
+      parseSpecial: values['parse-special'],
+      addSpecial: !values['no-bos'],
+      logprobs: values.logprobs,
+      signal,
+    });
+    for await (const piece of generation) {
+      if (!values.json && !process.stdout.write(piece)) await new Promise((resolve) => { process.stdout.once('drain', resolve); });
+    }
+    const result = await generation.done;
+    const timings = {
+      load_ms: rounded(result.timings.loadMs),
+      prefill_ms: rounded(result.timings.prefillMs),
+      first_token_ms: rounded(result.timings.firstTokenMs),
+      decode_ms: rounded(result.timings.decodeMs),
+      prefill_tps: rounded(result.timings.prefillTps),
+      decode_tps: rounded(result.timings.decodeTps),
+    };
+    if (values.json) {
+      printJson({
+        prompt_tokens: result.promptTokens,
+        tokens: result.tokens,
+        text: result.text,
+        finish_reason: result.finishReason,
+        timings,
+        memory: result.memory,
+        decode_allocations: result.decodeAllocations,
+        memory_grows: result.memoryGrows,
+        module: model.info.module,
+        ...(result.logprobs ? { logprobs: result.logprobs } : {}),
+      });
+    } else {
+      process.stdout.write('\n');
+    }
+    if (values.stats) printStats(result, timings, model.info);
+  } finally {
+    await model.close();
+  }
+  return 0;
+}
+
+/**
+ * @param {import('./index.d.ts').GenerationResult} result
+ * @param {Record<string, number>} t
+ * @param {import('./index.d.ts').ModelInfo} info
+ */
+function printStats(result, t, info) {
+  const { planned, measured } = result.memory;
+  const lines = /** @type {(keyof typeof planned)[]} */ (Object.keys(planned))
+    .map((key) => `  ${key.padEnd(8)} ${String(planned[key]).padStart(14)} ${String(measured[key]).padStart(14)}`);
+  process.stderr.write(`
+finish       ${result.finishReason}
+load         ${t.load_ms} ms (module ${info.module}, ${info.threads} thread)
+prompt       ${result.promptTokens.length} tokens, ${t.prefill_ms} ms, ${t.prefill_tps} tokens/s
+first token  ${t.first_token_ms} ms
+decode       ${result.tokens.length} tokens, ${t.decode_ms} ms, ${t.decode_tps} tokens/s
+             ${result.decodeAllocations} allocations, ${result.memoryGrows} memory growths
+  bytes           planned       measured
+${lines.join('\n')}
+`);
+}
+
+/** @type {Command['run']} */
+async function runLogits(source, values, signal) {
+  const ids = /** @type {number[]} */ (values.tokens);
+  const context = values.context ?? (ids.length > DEFAULT_CONTEXT ? ids.length : undefined);
+  const model = await openModel(source, values, signal, { allLogits: true, context });
+  try {
+    const file = openForWriting(values.out);
+    let rows = 0;
+    try {
+      for await (const { logits } of model.evaluate(ids, { signal })) {
+        writeAll(file, new Uint8Array(logits.buffer, logits.byteOffset, logits.byteLength));
+        rows++;
+      }
+    } catch (error) {
+      unlinkSync(values.out); // half a table would look like a whole one
+      throw error;
+    } finally {
+      closeSync(file);
+    }
+    const result = { n_tok: rows, n_vocab: model.info.vocabSize, out: values.out, bytes: rows * model.info.vocabSize * 4 };
+    if (values.json) printJson(result);
+    else process.stdout.write(`${values.out}: float32 [${result.n_tok}, ${result.n_vocab}]\n`);
+  } finally {
+    await model.close();
+  }
+  return 0;
+}
+
+/** @param {string} path */
+function openForWriting(path) {
+  try {
+    return openSync(path, 'w');
+  } catch (error) {
+    throw new LinealError('BAD_ARGUMENT', `'${path}' cannot be written (${/** @type {NodeJS.ErrnoException} */ (error).code})`, {
+      remedy: 'give --out a file in a folder that exists and that you may write', cause: error,
+    });
+  }
+}
+
+/** @param {number} file @param {Uint8Array} bytes */
+function writeAll(file, bytes) {
+  for (let done = 0; done < bytes.length;) done += writeSync(file, bytes, done);
+}
+
+/** @type {Command['run']} */
+async function runPerplexity(source, values, signal) {
+  const text = readText(values.file);
+  const model = await openModel(source, values, signal, { allLogits: true });
+  try {
+    const length = values.context ?? Math.min(DEFAULT_PERPLEXITY_CONTEXT, model.info.context);
+    const tokens = await model.tokenize(text);
+    const chunks = Math.floor(tokens.length / length);
+    if (length < 4) throw usage(`--context ${length} is too short to score`, 'give at least 4');
+    if (chunks === 0) {
+      throw usage(`'${values.file}' has ${tokens.length} tokens, and one chunk takes ${length}`, 'give a longer text or a smaller --context');
+    }
+    const from = Math.floor(length / 2);
+    const line = progressLine(values);
+    let sum = 0;
+    let scored = 0;
+    for (let chunk = 0; chunk < chunks; chunk++) {
+      const ids = tokens.slice(chunk * length, (chunk + 1) * length);
+      if (model.info.addsBos) ids[0] = model.info.bos;
+      for (const logprob of await model.score(ids, { from, signal })) {
+        sum -= logprob;
+        scored++;
+      }
+      line.update({ phase: 'weights', loaded: chunk + 1, total: chunks });
+    }
+    line.clear();
+    const result = { perplexity: Math.exp(sum / scored), tokens: tokens.length, scored, chunks, context: length };
+    if (values.json) printJson(result);
+    else process.stdout.write(`perplexity ${result.perplexity.toFixed(4)} (${scored} of ${tokens.length} tokens scored, ${chunks} chunks of ${length})\n`);
+  } finally {
+    await model.close();
+  }
+  return 0;
+}
+
+/** @param {string} path */
+function readText(path) {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    throw new LinealError('SOURCE_NOT_FOUND', `the text '${path}' cannot be read (${/** @type {NodeJS.ErrnoException} */ (error).code})`, {
+      detail: { source: path }, cause: error,
+    });
+  }
+}
+
+/** @type {Command['run']} */
+async function runBench(source, values, signal) {
+  const warnings = [];
+  if ((values.threads ?? 1) > 1) warnings.push(`${values.threads} threads were asked for; this version runs on 1`);
+  const plan = await explain(source, planOptions({ ...values, memory: undefined, context: undefined }, signal));
+  const trained = Number(plan.model.n_ctx_train);
+  const promptTokens = values['bench-prompt'] ?? Math.min(512, Math.max(Math.floor(trained * 0.75), 1));
+  const newTokens = values['bench-tokens'] ?? Math.max(Math.min(128, trained - promptTokens), 0);
+  const model = await openModel(source, values, signal, { context: values.context ?? promptTokens + newTokens });
+  try {
+    // Any ids do: speed does not depend on them. 7919 is prime, so they spread over the vocabulary.
+    const ids = Array.from({ length: promptTokens }, (_, i) => (i * 7919 + 17) % model.info.vocabSize);
+    const options = { ignoreEos: true, reuse: false, signal };
+    await model.generate(ids, { ...options, maxTokens: Math.min(4, newTokens) }).done; // caches, compiler tiers
+    const { timings, tokens, finishReason } = await model.generate(ids, { ...options, maxTokens: newTokens }).done;
+    const memory = await model.memory();
+    const result = {
+      prefill_tps: rounded(timings.prefillTps),
+      decode_tps: rounded(timings.decodeTps),
+      load_ms: rounded(model.info.loadMs),
+      peak_bytes: memory.hostBytes,
+      module: model.info.module,
+      threads: model.info.threads,
+      prompt_tokens: promptTokens,
+      tokens: tokens.length,
+      finish_reason: finishReason,
+      warnings,
+    };
+    if (values.json) {
+      printJson(result);
+    } else {
+      for (const warning of warnings) process.stderr.write(`warning: ${warning}\n`);
+      process.stdout.write(`prefill  ${result.prefill_tps} tokens/s (${promptTokens} tokens)
+decode   ${result.decode_tps} tokens/s (${tokens.length} tokens)
+load     ${result.load_ms} ms
+memory   ${result.peak_bytes} bytes
+module   ${result.module}, ${result.threads} thread
+`);
+    }
+  } finally {
+    await model.close();
+  }
+  return 0;
+}

@@ -1,0 +1,138 @@
+// The command line's options: one table for parsing, checking and --help.
+import { parseArgs } from 'node:util';
+import { LinealError, parseByteSize } from './index.js';
+
+/**
+ * @typedef {object} Option
+ * @property {'string' | 'boolean'} type
+ * @property {string} [short]
+ * @property {boolean} [multiple]
+ * @property {string} [value] shown in help
+ * @property {string} help
+ * @property {(text: string, name: string) => unknown} [parse]
+ */
+
+/** @param {string} text @param {string} name */
+function integer(text, name) {
+  if (!/^[+-]?\d+$/.test(text.trim())) throw usage(`--${name} takes a whole number, not '${text}'`);
+  return Number(text);
+}
+
+/** @param {string} text @param {string} name */
+function number(text, name) {
+  const n = Number(text);
+  if (text.trim() === '' || !Number.isFinite(n)) throw usage(`--${name} takes a number, not '${text}'`);
+  return n;
+}
+
+/** @param {string} text @param {string} name */
+function ids(text, name) {
+  return text.split(/[\s,]+/).filter(Boolean).map((part) => integer(part, name));
+}
+
+/** @param {string} text @param {string} name */
+function positive(text, name) {
+  const n = integer(text, name);
+  if (n < 1) throw usage(`--${name} takes a whole number from 1, not '${text}'`);
+  return n;
+}
+
+/** @param {string} text @param {string} name */
+function header(text, name) {
+  const at = text.indexOf(':');
+  if (at < 1) throw usage(`--${name} takes 'Name: value', not '${text}'`);
+  return /** @type {[string, string]} */ ([text.slice(0, at).trim(), text.slice(at + 1).trim()]);
+}
+
+/** @type {Record<string, Option>} */
+export const OPTIONS = {
+  json: { type: 'boolean', help: 'one JSON object on one line of stdout, and nothing else' },
+  quiet: { type: 'boolean', short: 'q', help: 'no progress on stderr' },
+  help: { type: 'boolean', short: 'h', help: 'this text' },
+  context: { type: 'string', short: 'c', value: 'N', parse: positive, help: "context in tokens (default: the model's own, at most 2048)" },
+  memory: { type: 'string', short: 'm', value: 'SIZE', parse: (text) => parseByteSize(text), help: 'memory budget, for example 2GiB or 512MB' },
+  kv: { type: 'string', value: 'TYPE', help: 'key-value cache: auto, f32 or f16 (default auto)' },
+  chunk: { type: 'string', value: 'N', parse: positive, help: 'prompt tokens evaluated in one pass' },
+  module: { type: 'string', value: 'NAME', help: 'build to run: auto, base or relaxed (default auto)' },
+  header: { type: 'string', multiple: true, value: "'N: V'", parse: header, help: 'HTTP header for a URL; may be repeated' },
+  prompt: { type: 'string', short: 'p', value: 'TEXT', help: 'the text to continue' },
+  ids: { type: 'string', value: '1,2,3', parse: ids, help: 'the prompt as token ids, in place of --prompt' },
+  'max-tokens': { type: 'string', short: 'n', value: 'N', parse: integer, help: 'at most so many tokens (default 128)' },
+  temperature: { type: 'string', short: 't', value: 'T', parse: number, help: '0, the default, is greedy and reproducible' },
+  seed: { type: 'string', short: 's', value: 'S', parse: integer, help: 'seed for temperature above 0 (default 0)' },
+  'top-k': { type: 'string', value: 'K', parse: integer, help: 'keep the K likeliest (default 40; 0: off)' },
+  'top-p': { type: 'string', value: 'P', parse: number, help: 'keep the likeliest that reach P (default 0.95; 1: off)' },
+  'min-p': { type: 'string', value: 'P', parse: number, help: 'drop those below P times the likeliest (default 0.05; 0: off)' },
+  'repeat-penalty': { type: 'string', value: 'X', parse: number, help: 'above 1: recent tokens become less likely (default 1: off)' },
+  'repeat-last-n': { type: 'string', value: 'N', parse: integer, help: 'how many tokens are recent (default 64)' },
+  stop: { type: 'string', multiple: true, value: 'TEXT', help: 'end before this text; may be repeated' },
+  'ignore-eos': { type: 'boolean', help: 'go on past the end-of-generation token' },
+  'parse-special': { type: 'boolean', help: 'control tokens written in the text become their ids' },
+  'no-bos': { type: 'boolean', help: 'do not add the BOS or EOS token that the file asks for' },
+  logprobs: { type: 'boolean', help: 'add the log-probability of each token to the JSON' },
+  stats: { type: 'boolean', help: 'timings and memory on stderr at the end' },
+  text: { type: 'string', value: 'TEXT', help: 'the text to tokenize' },
+  tokens: { type: 'string', value: '1,2,3', parse: ids, help: 'token ids' },
+  out: { type: 'string', short: 'o', value: 'FILE', help: 'file to write: float32 [n_tok, n_vocab], little endian' },
+  file: { type: 'string', short: 'f', value: 'FILE', help: 'text file' },
+  'bench-prompt': { type: 'string', short: 'p', value: 'N', parse: positive, help: 'prompt tokens (default 512, less for a shorter context)' },
+  'bench-tokens': { type: 'string', short: 'n', value: 'N', parse: integer, help: 'tokens to generate (default 128, less for a shorter context)' },
+  threads: { type: 'string', value: 'N', parse: positive, help: 'threads (this version runs on 1)' },
+};
+
+/** @param {string} message @param {string} [remedy] */
+export function usage(message, remedy) {
+  return new LinealError('BAD_ARGUMENT', message, { remedy: remedy ?? 'see lineal --help' });
+}
+
+/**
+ * @param {string} command
+ * @param {readonly string[]} names options that the command has
+ * @param {string[]} argv
+ * @param {{ required?: readonly string[] }} [rules]
+ * @returns {{ source: string, values: Record<string, any>, help: boolean }}
+ */
+export function parseCommand(command, names, argv, rules = {}) {
+  const remedy = `see lineal ${command} --help`;
+  const config = Object.fromEntries(names.map((name) => {
+    const { type, short, multiple } = OPTIONS[name];
+    // `default: undefined` is not allowed: leave keys out.
+    return [name, { type, ...(short ? { short } : {}), ...(multiple ? { multiple } : {}) }];
+  }));
+  let parsed;
+  try {
+    parsed = parseArgs({ args: argv, options: config, allowPositionals: true, strict: true });
+  } catch (error) {
+    const text = error instanceof Error ? error.message : String(error);
+    throw usage(text.split(/\.\s|\n/)[0], `${remedy}; a value that begins with - is written --option=value`);
+  }
+  const given = /** @type {Record<string, any>} */ (parsed.values);
+  if (given.help) return { source: '', values: given, help: true };
+  const [source, ...more] = parsed.positionals;
+  if (source === undefined) throw usage(`${command} needs a model: a GGUF file or URL`, remedy);
+  if (more.length > 0) throw usage(`${command} takes one model, and '${more[0]}' follows it`, remedy);
+  for (const name of rules.required ?? []) {
+    if (given[name] === undefined) throw usage(`${command} needs --${name}`, remedy);
+  }
+  /** @type {Record<string, any>} */
+  const values = {};
+  for (const [name, value] of Object.entries(given)) {
+    const { parse } = OPTIONS[name];
+    if (!parse) values[name] = value;
+    else values[name] = Array.isArray(value) ? value.map((item) => parse(item, name)) : parse(value, name);
+  }
+  return { source, values, help: false };
+}
+
+/**
+ * @param {string} command
+ * @param {{ usage: string, summary: string, options: readonly string[] }} info
+ */
+export function commandHelp(command, info) {
+  const rows = info.options.map((name) => {
+    const { short, value, help } = OPTIONS[name];
+    const flags = `${short ? `-${short}, ` : '    '}--${name}${value ? ` ${value}` : ''}`;
+    return `  ${flags.padEnd(30)} ${help}`;
+  });
+  return `lineal ${command} ${info.usage}\n\n${info.summary}\n\nOptions\n${rows.join('\n')}\n`;
+}

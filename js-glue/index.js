@@ -1,0 +1,76 @@
+// The public API; index.d.ts is its manual.
+import { LocalBackend, WorkerBackend } from './backend.js';
+import { chooseModule, isPage, probeCapabilities } from './caps.js';
+import { LinealError, throwIfAborted } from './errors.js';
+import { Model, Tokenizer } from './model.js';
+import { parseByteSize, planOptions } from './options.js';
+import { describeSource } from './source.js';
+
+export { LinealError, parseByteSize };
+
+export const version = '0.1.0';
+
+/** @typedef {import('./index.d.ts').ExplainOptions} ExplainOptions */
+/** @typedef {import('./index.d.ts').Source} Source */
+/** @typedef {import('./model.js').Backend} Backend */
+
+/**
+ * Checks the arguments, starts the backend, and ends it again if the work fails.
+ * @template T
+ * @param {Source} source
+ * @param {ExplainOptions} options
+ * @param {(backend: Backend, parts: import('./source.js').Descriptor[], plan: import('./options.js').PlanOptions,
+ *   context: import('./engine.js').EngineContext) => Promise<T>} work
+ * @param {boolean} keep whether a success keeps the backend
+ * @returns {Promise<T>}
+ */
+async function withBackend(source, options, work, keep) {
+  const plan = planOptions(options);
+  const parts = describeSource(source, options.fetch);
+  const { signal, onProgress } = options;
+  throwIfAborted(signal);
+  /** @type {Backend} */
+  const backend = options.worker ?? isPage ? await WorkerBackend.start() : new LocalBackend();
+  let kept = false;
+  try {
+    const result = await work(backend, parts, plan, { signal, onProgress });
+    throwIfAborted(signal);
+    kept = keep;
+    return result;
+  } catch (error) {
+    throw LinealError.from(error);
+  } finally {
+    if (!kept) await backend.close();
+  }
+}
+
+/** @type {typeof import('./index.d.ts').explain} */
+export function explain(source, options = {}) {
+  return withBackend(source, options, (backend, ...args) => backend.explain(...args), false);
+}
+
+/** @type {typeof import('./index.d.ts').inspect} */
+export function inspect(source, options = {}) {
+  return withBackend(source, options, (backend, ...args) => backend.inspect(...args), false);
+}
+
+/** @type {typeof import('./index.d.ts').open} */
+export function open(source, options = {}) {
+  return withBackend(source, options, async (backend, ...args) => {
+    const { info, explanation } = await backend.open(...args);
+    return /** @type {import('./index.d.ts').Model} */ (new Model(backend, info, explanation));
+  }, true);
+}
+
+/** @type {typeof import('./index.d.ts').openTokenizer} */
+export function openTokenizer(source, options = {}) {
+  return withBackend(source, options, async (backend, ...args) => {
+    const info = await backend.openTokenizer(...args);
+    return new Tokenizer(backend, info.vocabSize);
+  }, true);
+}
+
+/** @type {typeof import('./index.d.ts').probeHost} */
+export async function probeHost() {
+  return { ...probeCapabilities(), module: await chooseModule('auto') };
+}

@@ -232,7 +232,8 @@ void lnl_steps_json(const lnl_engine *e, lnl_text *text) {
 
 /* --- text for people ---------------------------------------------------------------- */
 
-static void add_size(lnl_text *text, uint64_t bytes) {
+/* "1.5 MiB", padded on the left to `width` characters. */
+static void add_size(lnl_text *text, uint64_t bytes, size_t width) {
   static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   uint32_t unit = 0;
   uint64_t tenths = bytes * 10;
@@ -248,7 +249,7 @@ static void add_size(lnl_text *text, uint64_t bytes) {
   } else {
     fmt_print(number, sizeof number, "%llu.%llu %s", ULL(tenths / 10), ULL(tenths % 10), units[unit]);
   }
-  for (size_t pad = strlen(number); pad < 10; pad++) text_addf(text, " ");
+  for (size_t pad = strlen(number); pad < width; pad++) text_addf(text, " ");
   text_addf(text, "%s", number);
 }
 
@@ -285,12 +286,29 @@ static void text_weight_group(const lnl_engine *e, uint32_t first, lnl_text *tex
   add_padded(text, w->form->name, 6);
   add_padded(text, place_domain_name(w->place.domain), 9);
   add_padded(text, place_hold_name(w->place.hold), 8);
-  add_size(text, stored);
+  add_size(text, stored, 10);
   text_addf(text, " -> ");
-  add_size(text, resident);
-  text_addf(text, "   %s\n", w->place.kernel);
+  add_size(text, resident, 10);
+  text_addf(text, "   %s\n      ", w->place.kernel);
   for (uint32_t i = 0; i < w->place.reason_count; i++) {
-    text_addf(text, "      %s: %s\n", place_reason_code(w->place.reasons[i]), place_reason_text(w->place.reasons[i]));
+    text_addf(text, i ? ", %s" : "%s", place_reason_code(w->place.reasons[i]));
+  }
+  text_addf(text, "\n");
+}
+
+/* What the codes above mean, each that occurs once. */
+static void text_reasons(const lnl_engine *e, lnl_text *text) {
+  bool used[REASON_COUNT] = {false};
+  for (uint32_t i = 0; i < e->model.weight_count; i++) {
+    const lnl_placement *p = &e->model.weights[i].place;
+    for (uint32_t r = 0; r < p->reason_count; r++) used[p->reasons[r]] = true;
+  }
+  text_addf(text, "\nreasons\n");
+  for (uint32_t i = 0; i < REASON_COUNT; i++) {
+    if (!used[i]) continue;
+    text_addf(text, "  ");
+    add_padded(text, place_reason_code((lnl_reason)i), 22);
+    text_addf(text, "%s\n", place_reason_text((lnl_reason)i));
   }
 }
 
@@ -318,25 +336,29 @@ void lnl_explain_text(const lnl_engine *e, lnl_text *text) {
     if (lines[i].bytes == 0) continue;
     text_addf(text, "  ");
     add_padded(text, lines[i].name, 16);
-    add_size(text, lines[i].bytes);
+    add_size(text, lines[i].bytes, 10);
     text_addf(text, "   %s\n", lines[i].note);
   }
   if (b->limit_bytes != UINT64_MAX) {
     text_addf(text, "  ");
     add_padded(text, "limit", 16);
-    add_size(text, b->limit_bytes);
+    add_size(text, b->limit_bytes, 10);
     text_addf(text, "\n");
   }
 
   text_addf(text, "\nweights (all in scope model)\n");
   for (uint32_t i = 0; i < e->model.weight_count; i++) text_weight_group(e, i, text);
+  text_reasons(e, text);
 
   budget_suggestion suggestions[BUDGET_MAX_SUGGESTIONS];
   count = budget_suggest(e, suggestions);
   if (count) text_addf(text, "\nto make it fit\n");
   for (uint32_t i = 0; i < count; i++) {
-    text_addf(text, "  %s: %s%s", suggestions[i].code, suggestions[i].text, suggestions[i].saves_bytes ? ", saves" : "");
-    if (suggestions[i].saves_bytes) add_size(text, suggestions[i].saves_bytes);
+    text_addf(text, "  %s: %s", suggestions[i].code, suggestions[i].text);
+    if (suggestions[i].saves_bytes) {
+      text_addf(text, ", saves ");
+      add_size(text, suggestions[i].saves_bytes, 0);
+    }
     text_addf(text, suggestions[i].sufficient ? " (enough)\n" : " (not enough alone)\n");
   }
   warning list[MAX_WARNINGS];

@@ -163,10 +163,10 @@ VEC_INLINE void vec_store_scaled_i8(float *dst, v128_t bytes, v128_t d) {
 /* --- exp ------------------------------------------------------------------------
  * x = n ln 2 + r, |r| <= ln 2 / 2; exp(x) = 2^n (1 + r + r^2 p(r)), p of degree
  * 4 by a Remez fit (3e-9), so that rounding dominates: about 1e-7 relative.
- * Below ln(2^-126) the result is 0, above 88.376 it stays at 2.4e38;
+ * Below ln(2^-126) the result is 0; above 88.376 (2.4e38) it is infinite;
  * NaN stays NaN. */
 VEC_INLINE v128_t vec_exp(v128_t x) {
-  const float low = -87.33654f, high = 88.376f;
+  const float low = -87.33654f, high = 89; /* n = 128 makes the scale infinite */
   /* 1.5 * 2^23 aligns the integer part with bit 0; the 127 is the exponent's bias. */
   v128_t magic = wasm_f32x4_splat(0x1.8p23f + 127.0f);
   v128_t tiny = wasm_f32x4_lt(x, wasm_f32x4_splat(low));

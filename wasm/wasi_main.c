@@ -236,7 +236,6 @@ static lnl_status decode(const arguments *a, lnl_engine *e, generation *g, uint8
   LNL_TRY(evaluate(e));
   g->prefill_ms = now_ms() - start;
   double first = now_ms();
-  mem_stats before = mem_get_stats();
   g->finish_reason = "length";
   while (g->count < a->max_tokens) {
     int32_t id = lnl_sample(e);
@@ -249,17 +248,18 @@ static lnl_status decode(const arguments *a, lnl_engine *e, generation *g, uint8
     g->tokens[g->count++] = id;
     emit(a, t, id, g, piece, cap);
     if (g->count == a->max_tokens) break;
-    mem_stats calm = mem_get_stats();
+    /* counted around the engine alone: the text here is the command's own */
+    mem_stats before = mem_get_stats();
     lnl_status status = evaluate(e);
     mem_stats after = mem_get_stats();
-    g->decode_allocations += after.alloc_calls - calm.alloc_calls;
+    g->decode_allocations += after.alloc_calls - before.alloc_calls;
+    g->memory_grows += after.grow_calls - before.grow_calls;
     if (status == LNL_CONTEXT_FULL) {
       g->finish_reason = "context_full";
       break;
     }
     LNL_TRY(status);
   }
-  g->memory_grows = mem_get_stats().grow_calls - before.grow_calls;
   g->decode_ms = now_ms() - first;
   return LNL_OK;
 }

@@ -7,7 +7,7 @@
 
 #include "kernel_cases.h"
 
-enum { CASE_BLOCKS = 64 };
+enum { CASE_BLOCKS = 1024 };
 static void *case_blocks[CASE_BLOCKS];
 static uint32_t case_block_count;
 

@@ -35,7 +35,7 @@ for (const file of runnable) {
     test(`${file}, ${module} build: the tokens of the reference`, async () => {
       const reference = references[file];
       const types = typesOf.get(file);
-      const model = await open(fixture(file), { module, context: 512 });
+      const model = await open(fixture(file), { module });
       try {
         const { result, text } = await generate(model, reference.prompt, {
           maxTokens: reference.greedy_tokens.length, logprobs: true, ignoreEos: true,

@@ -1,0 +1,517 @@
+/* Cases of the kernels: each against exact arithmetic in double, within a
+ * derived bound or to the bit, for all tails, aliases and special values. */
+#include <math.h>
+#include <string.h>
+
+#include "kernel_cases.h"
+#include "src/forms/half.h"
+
+static bool same_float(float a, float b) { return float_bits(a) == float_bits(b) || (isnan(a) && isnan(b)); }
+
+/* n floats at an address that is a multiple of 4 only, memory ending with them. */
+static float *floats(uint32_t n, bool guard) { return case_alloc(n * sizeof(float), 4, guard); }
+static float *random_floats(uint32_t n, float low, float high, bool guard) {
+  float *x = floats(n, guard);
+  for (uint32_t i = 0; i < n; i++) x[i] = case_uniform(low, high);
+  return x;
+}
+
+/* The SIMD kernel and its specification. */
+#define VARIANTS(name) {name##_scalar, name}
+enum { VARIANT_COUNT = 2 };
+static const char *const variant_names[VARIANT_COUNT] = {"specification", "best"};
+
+/* Lengths with every tail: 1..70, then some of real models. */
+static uint32_t next_length(uint32_t n) { return n < 70 ? n + 1 : n < 576 ? 576 : n < 2049 ? 2049 : 0; }
+
+/* --- rms_norm ----------------------------------------------------------------------
+ * The sum of squares has n/8 + 8 roundings a term, all terms positive, so that
+ * it is off by gamma(n/8 + 8) relatively, and its root by half of that; then
+ * the division by n, + eps, root, reciprocal and two products: 6 more. */
+static lnl_status case_rms_norm(lnl_error *error) {
+  static void (*const variants[])(float *, const float *, const float *, uint32_t, float) = VARIANTS(rms_norm);
+  for (uint32_t n = 1; n; n = next_length(n))
+    for (int v = 0; v < VARIANT_COUNT; v++)
+      for (int alias = 0; alias < 2; alias++) {
+        const float eps = n % 2 ? 1e-5f : 1e-6f;
+        const float size = n % 3 == 0 ? 1e-4f : n % 3 == 1 ? 1.0f : 3e4f;
+        float *w = random_floats(n, 0.1f, 2, false);
+        float *given = random_floats(n, -size, size, false);
+        float *x = floats(n, true);
+        memcpy(x, given, n * sizeof(float));
+        float *y = alias ? x : floats(n + 1, false);
+        if (!alias) y[n] = 42;
+        double sum = 0;
+        for (uint32_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
+        const double scale = 1 / sqrt(sum / n + (double)eps);
+        variants[v](y, x, w, n, eps);
+        for (uint32_t i = 0; i < n; i++) {
+          const double expected = (double)given[i] * scale * (double)w[i];
+          CHECK(fabs((double)y[i] - expected) <= case_gamma(n / 16 + 10) * fabs(expected),
+                "%s n %u i %u: %g, expected %g", variant_names[v], n, i, (double)y[i], expected);
+        }
+        CHECK(alias || y[n] == 42, "%s n %u: writes beyond", variant_names[v], n);
+        case_free_all();
+      }
+  return LNL_OK;
+}
+
+/* --- vec_add: one rounding, so the same bits ------------------------------------------ */
+static lnl_status case_vec_add(lnl_error *error) {
+  static void (*const variants[])(float *, const float *, uint32_t) = VARIANTS(vec_add);
+  for (uint32_t n = 1; n; n = next_length(n))
+    for (int v = 0; v < VARIANT_COUNT; v++) {
+      float *x = random_floats(n, -1e3f, 1e3f, false), *start = random_floats(n, -1, 1, false), *y = floats(n, true);
+      memcpy(y, start, n * sizeof(float));
+      variants[v](y, x, n);
+      for (uint32_t i = 0; i < n; i++) {
+        const float expected = start[i] + x[i];
+        CHECK(same_float(y[i], expected), "%s n %u i %u", variant_names[v], n, i);
+      }
+      case_free_all();
+    }
+  return LNL_OK;
+}
+
+/* --- silu_mul -----------------------------------------------------------------------
+ * exp within 1.5e-7 (vec.h: 3e-9 of the polynomial, the rest is rounding of r
+ * and of the last steps; measured here through silu), then three roundings:
+ * 1.5e-7 + 3 u < 3.5e-7. Absolutely 1e-36 |up|: exp ends at 2.4e38. */
+static lnl_status check_silu(float got, float gate, float up, const char *which, lnl_error *error) {
+  const double expected = (double)gate / (1 + exp(-(double)gate)) * (double)up;
+  const double bound = 3.5e-7 * fabs(expected) + 1e-36 * fabs((double)up) + 0x1p-149;
+  CHECK(fabs((double)got - expected) <= bound, "%s silu(%g) * %g = %g, expected %g", which, (double)gate, (double)up,
+        (double)got, expected);
+  return LNL_OK;
+}
+static lnl_status case_silu_mul(lnl_error *error) {
+  static void (*const variants[])(float *, const float *, const float *, uint32_t) = VARIANTS(silu_mul);
+  for (uint32_t n = 1; n; n = next_length(n))
+    for (int v = 0; v < VARIANT_COUNT; v++)
+      for (int alias = 0; alias < 3; alias++) {
+        float *given = random_floats(n, -20, 20, false), *up_given = random_floats(n, -3, 3, false);
+        float *gate = floats(n, alias == 1), *up = floats(n, alias == 2);
+        memcpy(gate, given, n * sizeof(float));
+        memcpy(up, up_given, n * sizeof(float));
+        float *y = alias == 1 ? gate : alias == 2 ? up : floats(n, true);
+        variants[v](y, gate, up, n);
+        for (uint32_t i = 0; i < n; i++) {
+          LNL_TRY(check_silu(y[i], given[i], up_given[i], variant_names[v], error));
+          float alone;
+          variants[v](&alone, given + i, up_given + i, 1);
+          CHECK(same_float(alone, y[i]), "%s silu(%g) depends on its place %u of %u", variant_names[v],
+                (double)given[i], i, n);
+        }
+        case_free_all();
+      }
+  /* Every binade and sign, and dense around the limits of exp. */
+  for (int v = 0; v < VARIANT_COUNT; v++) {
+    for (int step = -120000; step <= 120000; step += 7) {
+      const float gate = (float)step * 1e-3f, up = 1;
+      float y;
+      variants[v](&y, &gate, &up, 1);
+      LNL_TRY(check_silu(y, gate, up, variant_names[v], error));
+    }
+    for (int e = -126; e < 128; e++)
+      for (int sign = -1; sign <= 1; sign += 2) {
+        const float gate = (float)sign * ldexpf(1.37f, e - 1), up = 0.5f;
+        float y;
+        variants[v](&y, &gate, &up, 1);
+        LNL_TRY(check_silu(y, gate, up, variant_names[v], error));
+      }
+    const float nan = NAN, one = 1;
+    float y;
+    variants[v](&y, &nan, &one, 1);
+    CHECK(isnan(y), "%s: silu(NaN) = %g", variant_names[v], (double)y);
+    variants[v](&y, &one, &nan, 1);
+    CHECK(isnan(y), "%s: silu(1) * NaN = %g", variant_names[v], (double)y);
+  }
+  return LNL_OK;
+}
+
+/* --- quant_q8 ------------------------------------------------------------------------
+ * Bit-exact between variants; and what the contract says, checked directly:
+ * |x - d q| <= d (1/2 + 127 * 3 u): half a step and the roundings of d, 1/d and
+ * the product. */
+static lnl_status check_quantised(const float *x, const int8_t *q, const float *d, const int16_t *sums, uint32_t n,
+                                  lnl_error *error) {
+  for (uint32_t b = 0; b < n / 32; b++) {
+    float largest = 0;
+    bool finite = true;
+    int sum[2] = {0, 0};
+    for (uint32_t i = 0; i < 32; i++) {
+      largest = fmaxf(largest, fabsf(x[b * 32 + i]));
+      finite = finite && isfinite(x[b * 32 + i]);
+      sum[i / 16] += q[b * 32 + i];
+      CHECK(q[b * 32 + i] != -128, "-128 must not occur");
+    }
+    CHECK(sums[2 * b] == sum[0] && sums[2 * b + 1] == sum[1], "block %u: wrong sums", b);
+    if (!finite) {
+      CHECK(isnan(d[b]), "block %u: d = %g for a block that is not finite", b, (double)d[b]);
+      continue;
+    }
+    CHECK(d[b] == (largest < 0x1p-100f ? 0 : largest / 127.0f), "block %u: d = %g for %g", b, (double)d[b],
+          (double)largest);
+    for (uint32_t i = 0; i < 32 && d[b] > 0; i++) {
+      const double off = fabs((double)x[b * 32 + i] - (double)d[b] * q[b * 32 + i]);
+      CHECK(off <= (double)d[b] * (0.5 + 127 * 3 * CASE_U), "block %u value %u: %g from %g", b, i, off,
+            (double)x[b * 32 + i]);
+    }
+  }
+  return LNL_OK;
+}
+
+static lnl_status compare_quant(const float *x, uint32_t n, lnl_error *error) {
+  int8_t *q = case_alloc(n, 1, false), *q2 = case_alloc(n, 3, false);
+  float *d = floats(n / 32, false), *d2 = floats(n / 32, false);
+  int16_t *sums = case_alloc(n / 16 * 2, 2, false), *sums2 = case_alloc(n / 16 * 2, 2, false);
+  quant_q8_scalar(q, d, sums, x, n);
+  LNL_TRY(check_quantised(x, q, d, sums, n, error));
+  quant_q8(q2, d2, sums2, x, n);
+  LNL_TRY(check_quantised(x, q2, d2, sums2, n, error));
+  CHECK(memcmp(q, q2, n) == 0 && memcmp(sums, sums2, n / 16 * 2) == 0, "n %u: codes or sums differ", n);
+  for (uint32_t b = 0; b < n / 32; b++) CHECK(same_float(d[b], d2[b]), "n %u: scale of block %u differs", n, b);
+  return LNL_OK;
+}
+
+static lnl_status case_quant_q8(lnl_error *error) {
+  static const float sizes[] = {1, 1e-6f, 3e20f, 0x1p-99f, 0x1p-101f, 1e-44f, 3.4e38f};
+  for (uint32_t n = 32; n <= 320; n += 32)
+    for (uint32_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+      LNL_TRY(compare_quant(random_floats(n, -sizes[s], sizes[s], true), n, error));
+      case_free_all();
+    }
+  /* Ties go to even: 127 sets d = 1. */
+  float *x = floats(32, true);
+  for (int i = 0; i < 32; i++) x[i] = (float)(i - 16) + 0.5f;
+  x[31] = -127;
+  int8_t q[32];
+  float d;
+  int16_t sums[2];
+  quant_q8(q, &d, sums, x, 32);
+  CHECK(d == 1, "d = %g", (double)d);
+  for (int i = 0; i < 31; i++) {
+    const int below = i - 16, even = below % 2 ? below + 1 : below;
+    CHECK(q[i] == even, "%g becomes %d", (double)x[i], q[i]);
+  }
+  LNL_TRY(compare_quant(x, 32, error));
+  /* Zero, and one special value in each place. */
+  memset(x, 0, 32 * sizeof(float));
+  quant_q8(q, &d, sums, x, 32);
+  CHECK(d == 0 && sums[0] == 0 && sums[1] == 0, "a zero block");
+  static const float specials[] = {INFINITY, -INFINITY, NAN};
+  for (uint32_t i = 0; i < 32; i++)
+    for (int s = 0; s < 3; s++) {
+      for (int j = 0; j < 32; j++) x[j] = case_uniform(-2, 2);
+      x[i] = specials[s];
+      LNL_TRY(compare_quant(x, 32, error));
+    }
+  case_free_all();
+  return LNL_OK;
+}
+
+/* --- rope ----------------------------------------------------------------------------
+ * Bit-exact between variants; each result is two products and a sum: 2 u of
+ * the sizes of both products, and u^2. */
+static lnl_status check_rope(bool neox, lnl_error *error) {
+  static const uint32_t shapes[][3] = {/* n_head, d_head, n_rot */
+                                       {1, 2, 2},   {3, 4, 4},   {2, 6, 6},    {2, 8, 8},    {1, 10, 6}, {5, 12, 10},
+                                       {2, 16, 16}, {3, 22, 22}, {2, 64, 64},  {1, 80, 32},  {2, 96, 50}, {1, 128, 128},
+                                       {1, 36, 34}, {1, 18, 18}, {2, 20, 0}};
+  for (uint32_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
+    const uint32_t n_head = shapes[s][0], d_head = shapes[s][1], n_rot = shapes[s][2], n = n_head * d_head;
+    float *c = random_floats(n_rot / 2, -1, 1, false), *sn = random_floats(n_rot / 2, -1, 1, false);
+    float *x = random_floats(n, -4, 4, false), *expected = floats(n, false), *got = floats(n, true);
+    memcpy(expected, x, n * sizeof(float));
+    memcpy(got, x, n * sizeof(float));
+    (neox ? rope_neox_scalar : rope_norm_scalar)(expected, n_head, d_head, n_rot, c, sn);
+    (neox ? rope_neox : rope_norm)(got, n_head, d_head, n_rot, c, sn);
+    CHECK(memcmp(expected, got, n * sizeof(float)) == 0, "n_head %u d_head %u n_rot %u: bits differ", n_head, d_head,
+          n_rot);
+    for (uint32_t h = 0; h < n_head; h++)
+      for (uint32_t j = 0; j < d_head; j++) {
+        const float *head = x + h * d_head;
+        double exact = (double)head[j], size = 0;
+        if (j < n_rot) {
+          const uint32_t i = neox ? j % (n_rot / 2) : j / 2;
+          const bool second = neox ? j >= n_rot / 2 : j % 2;
+          const double a = (double)head[neox ? i : 2 * i], b = (double)head[neox ? i + n_rot / 2 : 2 * i + 1];
+          const double ca = (double)c[i], sa = (double)sn[i];
+          exact = second ? a * sa + b * ca : a * ca - b * sa;
+          size = second ? fabs(a * sa) + fabs(b * ca) : fabs(a * ca) + fabs(b * sa);
+        }
+        CHECK(fabs((double)expected[h * d_head + j] - exact) <= case_gamma(2) * size,
+              "n_head %u d_head %u n_rot %u head %u value %u", n_head, d_head, n_rot, h, j);
+      }
+    case_free_all();
+  }
+  return LNL_OK;
+}
+static lnl_status case_rope_norm(lnl_error *error) { return check_rope(false, error); }
+static lnl_status case_rope_neox(lnl_error *error) { return check_rope(true, error); }
+
+/* --- f32_to_f16 ------------------------------------------------------------------------
+ * Independent of the conversion under test: a finite half is (-1)^s m 2^e by
+ * definition; between each pair of neighbours lies an exact midpoint. */
+static double half_value(uint32_t half) {
+  const int exponent = (int)(half >> 10 & 31), mantissa = (int)(half & 1023);
+  const double size = exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24);
+  return half & 0x8000 ? -size : size;
+}
+static lnl_status check_to_half(const float *src, const uint16_t *expected, uint32_t n, lnl_error *error) {
+  uint16_t *got = case_alloc((n + 1) * 2, 2, false);
+  for (int v = 0; v < VARIANT_COUNT; v++) {
+    got[n] = 0x5555;
+    (v ? f32_to_f16 : f32_to_f16_scalar)(got, src, n);
+    for (uint32_t i = 0; i < n; i++)
+      CHECK(got[i] == expected[i], "%s: %g becomes %u, expected %u", variant_names[v], (double)src[i], got[i],
+            expected[i]);
+    CHECK(got[n] == 0x5555, "%s n %u: writes beyond", variant_names[v], n);
+  }
+  return LNL_OK;
+}
+static lnl_status case_f32_to_f16(lnl_error *error) {
+  enum { INFINITE = 0x7c00 };
+  for (uint32_t low = 0; low < INFINITE; low++) {
+    const double here = half_value(low), next = low + 1 == INFINITE ? 65536 : half_value(low + 1);
+    const float exact = (float)here, middle = (float)((here + next) / 2);
+    CHECK((double)half_to_float((uint16_t)low) == here, "half %u widens to %g", low, (double)half_to_float((uint16_t)low));
+    const float src[8] = {exact,   nextafterf(middle, 0),  middle,  nextafterf(middle, INFINITY),
+                          -exact, -nextafterf(middle, 0), -middle, -nextafterf(middle, INFINITY)};
+    const uint16_t even = (uint16_t)(low + (low & 1));
+    uint16_t expected[8] = {(uint16_t)low, (uint16_t)low, even, (uint16_t)(low + 1)};
+    for (int i = 0; i < 4; i++) expected[i + 4] = expected[i] | 0x8000;
+    LNL_TRY(check_to_half(src, expected, 8, error));
+    case_free_all();
+  }
+  const float specials[] = {INFINITY, -INFINITY, 65520, -1e30f, 65519.996f, 0.0f, -0.0f, 1e-45f, 3e38f};
+  const uint16_t expected[] = {0x7c00, 0xfc00, 0x7c00, 0xfc00, 0x7bff, 0, 0x8000, 0, 0x7c00};
+  LNL_TRY(check_to_half(specials, expected, 9, error));
+  for (uint32_t n = 1; n <= 20; n++) { /* NaN in each place of each tail stays NaN */
+    float *src = floats(n, true);
+    uint16_t *dst = case_alloc(n * 2, 0, false);
+    for (uint32_t i = 0; i < n; i++) {
+      for (uint32_t j = 0; j < n; j++) src[j] = j == i ? float_from_bits(0x7f800001) : 1.0f;
+      for (int v = 0; v < VARIANT_COUNT; v++) {
+        (v ? f32_to_f16 : f32_to_f16_scalar)(dst, src, n);
+        for (uint32_t j = 0; j < n; j++)
+          CHECK(j == i ? (dst[j] & 0x7fff) > INFINITE : dst[j] == 0x3c00, "NaN at %u of %u becomes %u", i, n, dst[j]);
+      }
+    }
+    case_free_all();
+  }
+  return LNL_OK;
+}
+
+/* --- argmax ------------------------------------------------------------------------------ */
+static lnl_status check_argmax(const float *x, uint32_t n, uint32_t expected, lnl_error *error) {
+  CHECK(argmax_scalar(x, n) == expected, "specification, n %u: %u, expected %u", n, argmax_scalar(x, n), expected);
+  CHECK(argmax(x, n) == expected, "n %u: %u, expected %u", n, argmax(x, n), expected);
+  return LNL_OK;
+}
+static lnl_status case_argmax(lnl_error *error) {
+  for (uint32_t n = 1; n <= 70; n++) {
+    float *x = random_floats(n, -5, 5, true);
+    for (uint32_t i = 0; i < n; i++) {
+      const float kept = x[i];
+      x[i] = 6;
+      LNL_TRY(check_argmax(x, n, i, error));
+      const float last = x[n - 1];
+      x[n - 1] = 6; /* the first of equals */
+      LNL_TRY(check_argmax(x, n, i, error));
+      if (i > 0) {
+        x[0] = NAN;
+        LNL_TRY(check_argmax(x, n, i, error));
+        x[0] = 1;
+      }
+      x[n - 1] = last;
+      x[i] = kept;
+    }
+    for (uint32_t i = 0; i < n; i++) x[i] = NAN;
+    LNL_TRY(check_argmax(x, n, 0, error));
+    x[n - 1] = -INFINITY;
+    LNL_TRY(check_argmax(x, n, n - 1, error));
+    for (uint32_t i = 0; i < n; i++) x[i] = i % 2 ? 0.0f : -0.0f; /* equal */
+    LNL_TRY(check_argmax(x, n, 0, error));
+    for (uint32_t i = 0; i < n; i++) x[i] = -INFINITY;
+    LNL_TRY(check_argmax(x, n, 0, error));
+    x[n / 2] = INFINITY;
+    LNL_TRY(check_argmax(x, n, n / 2, error));
+    case_free_all();
+  }
+  return LNL_OK;
+}
+
+/* --- log_sum_exp -----------------------------------------------------------------------------
+ * Terms within 1.5e-7 (vec_exp) and the rounding of x - max (u times up to 88,
+ * but then the term is e^-88; the product peaks at u / e), added in blocks of
+ * 64 a lane: gamma(70). The logarithm turns a relative error into an absolute. */
+static lnl_status case_log_sum_exp(lnl_error *error) {
+  static double (*const variants[])(const float *, uint32_t) = VARIANTS(log_sum_exp);
+  const double bound = 1.5e-7 + CASE_U + case_gamma(70);
+  for (uint32_t n = 1; n; n = next_length(n))
+    for (int style = 0; style < 4; style++) {
+      const float middle = style == 1 ? 1e4f : style == 2 ? -1e4f : 0, width = style == 3 ? 200 : 8;
+      float *x = random_floats(n, middle - width, middle + width, true);
+      if (style == 3) x[n / 2] = -INFINITY;
+      double largest = -INFINITY, sum = 0;
+      for (uint32_t i = 0; i < n; i++) largest = fmax(largest, (double)x[i]);
+      for (uint32_t i = 0; i < n; i++) sum += exp((double)x[i] - largest);
+      const double expected = n == 1 && style == 3 ? (double)-INFINITY : largest + log(sum);
+      for (int v = 0; v < VARIANT_COUNT; v++) {
+        const double got = variants[v](x, n);
+        CHECK(got == expected || fabs(got - expected) <= bound + 1e-12, "%s n %u style %d: %g, expected %g",
+              variant_names[v], n, style, got, expected);
+      }
+      x[n / 3] = NAN;
+      for (int v = 0; v < VARIANT_COUNT; v++)
+        CHECK(isnan(variants[v](x, n)), "%s n %u: NaN is lost", variant_names[v], n);
+      for (uint32_t i = 0; i < n; i++) x[i] = -INFINITY;
+      for (int v = 0; v < VARIANT_COUNT; v++)
+        CHECK(variants[v](x, n) == (double)-INFINITY, "%s n %u of -infinity", variant_names[v], n);
+      x[n - 1] = INFINITY;
+      for (int v = 0; v < VARIANT_COUNT; v++)
+        CHECK(variants[v](x, n) == (double)INFINITY, "%s n %u with infinity", variant_names[v], n);
+      case_free_all();
+    }
+  return LNL_OK;
+}
+
+/* --- attn -----------------------------------------------------------------------------------
+ * A score is a dot product of d_head terms, scaled: off by
+ *   e = (gamma(d_head + 2) |scale| max_p sum |q||k|) + u |score range|.
+ * A weight exp(score - largest) is off by the factor exp(2 e) and 1.5e-7, and
+ * passes one rescaling a tile (each 1.5e-7 + 2 u); numerator and denominator
+ * add up n_key terms. So the mean is within
+ *   (2 (2 e + (1 + tiles) 3e-7) + gamma(2 n_key + 4)) (sum w |v|) / (sum w). */
+typedef struct attn_shape {
+  uint32_t n_head, n_kv_head, d_head, d_value, n_key;
+} attn_shape;
+
+static float kv_get(const void *kv, bool f16, size_t i) {
+  return f16 ? half_to_float(((const uint16_t *)kv)[i]) : ((const float *)kv)[i];
+}
+static void *kv_make(size_t n, bool f16, bool guard) {
+  float *values = random_floats((uint32_t)n, -1, 1, guard && !f16);
+  if (!f16) return values;
+  uint16_t *halves = case_alloc(n * 2, 2, guard);
+  for (size_t i = 0; i < n; i++) halves[i] = float_to_half(values[i]);
+  return halves;
+}
+
+static lnl_status check_attn_values(const lnl_attn *a, const char *which, lnl_error *error) {
+  double *score = case_alloc(a->n_key * sizeof(double), 0, false);
+  for (uint32_t h = 0; h < a->n_head; h++) {
+    const uint32_t g = h / (a->n_head / a->n_kv_head);
+    double largest = -INFINITY, least = INFINITY, sizes = 0, total = 0;
+    for (uint32_t p = 0; p < a->n_key; p++) {
+      double dot = 0, size = 0;
+      for (uint32_t i = 0; i < a->d_head; i++) {
+        const double q = (double)a->q[h * a->d_head + i];
+        const double k = (double)kv_get(a->k, a->kv_f16, ((size_t)p * a->n_kv_head + g) * a->d_head + i);
+        dot += q * k;
+        size += fabs(q * k);
+      }
+      score[p] = dot * (double)a->scale;
+      sizes = fmax(sizes, size * fabs((double)a->scale));
+      largest = fmax(largest, score[p]);
+      least = fmin(least, score[p]);
+    }
+    for (uint32_t p = 0; p < a->n_key; p++) total += exp(score[p] - largest);
+    const double e = case_gamma(a->d_head + 2) * sizes + CASE_U * (largest - least);
+    const double tiles = a->n_key / ATTN_TILE + 1;
+    const double relative = 2 * (2 * e + (1 + tiles) * 3e-7) + case_gamma(2 * a->n_key + 4);
+    for (uint32_t i = 0; i < a->d_value; i++) {
+      double mean = 0, size = 0;
+      for (uint32_t p = 0; p < a->n_key; p++) {
+        const double v = (double)kv_get(a->v, a->kv_f16, ((size_t)p * a->n_kv_head + g) * a->d_value + i);
+        mean += exp(score[p] - largest) / total * v;
+        size += exp(score[p] - largest) / total * fabs(v);
+      }
+      const double got = (double)a->out[h * a->d_value + i];
+      CHECK(fabs(got - mean) <= relative * size, "%s: %u/%u heads, d %u/%u, %u keys, f16 %d: head %u value %u: %g, expected %g",
+            which, a->n_head, a->n_kv_head, a->d_head, a->d_value, a->n_key, a->kv_f16, h, i, got, mean);
+    }
+  }
+  return LNL_OK;
+}
+
+static lnl_status check_attn(attn_shape s, bool f16, float q_size, lnl_error *error) {
+  lnl_attn a = {0};
+  a.n_head = s.n_head, a.n_kv_head = s.n_kv_head, a.d_head = s.d_head, a.d_value = s.d_value, a.n_key = s.n_key;
+  a.kv_f16 = f16;
+  a.head_end = s.n_head;
+  a.scale = 1 / sqrtf((float)s.d_head);
+  const uint32_t n_out = s.n_head * s.d_value;
+  a.q = random_floats(s.n_head * s.d_head, -q_size, q_size, false);
+  a.k = kv_make((size_t)s.n_key * s.n_kv_head * s.d_head, f16, false);
+  a.v = kv_make((size_t)s.n_key * s.n_kv_head * s.d_value, f16, true);
+  a.scratch = case_alloc((size_t)attn_scratch_bytes(s.d_head, s.d_value), 0, false);
+  a.out = floats(n_out, false);
+  attn_scalar(&a);
+  LNL_TRY(check_attn_values(&a, "specification", error));
+  memset(a.out, 0x55, n_out * sizeof(float));
+  attn(&a);
+  LNL_TRY(check_attn_values(&a, "best", error));
+  /* Any range of heads gives the same bits and writes only its own. */
+  float *all = floats(n_out, false);
+  memcpy(all, a.out, n_out * sizeof(float));
+  for (a.head_begin = 0; a.head_begin < s.n_head; a.head_begin++)
+    for (a.head_end = a.head_begin + 1; a.head_end <= s.n_head; a.head_end++) {
+      memset(a.out, 0x55, n_out * sizeof(float));
+      attn(&a);
+      for (uint32_t i = 0; i < n_out; i++) {
+        const bool written = i / s.d_value >= a.head_begin && i / s.d_value < a.head_end;
+        CHECK(float_bits(a.out[i]) == (written ? float_bits(all[i]) : 0x55555555),
+              "%u/%u heads: head %u changes with the range %u to %u", s.n_head, s.n_kv_head, i / s.d_value, a.head_begin,
+              a.head_end);
+      }
+    }
+  case_free_all();
+  return LNL_OK;
+}
+
+static lnl_status case_attn(lnl_error *error) {
+  static const attn_shape shapes[] = {
+      {1, 1, 1, 1, 1},    {2, 1, 3, 5, 2},    {3, 1, 4, 4, 3},    {4, 2, 8, 8, 63},   {7, 1, 12, 9, 64},
+      {8, 2, 16, 24, 65}, {9, 3, 20, 17, 66}, {4, 4, 64, 64, 130}, {6, 1, 80, 80, 7}, {5, 5, 7, 15, 129},
+      {12, 1, 36, 28, 200},
+  };
+  for (uint32_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+    for (int f16 = 0; f16 < 2; f16++)
+      for (int size = 0; size < 3; size++) /* flat, usual, and one key takes it all */
+        LNL_TRY(check_attn(shapes[i], f16, size == 0 ? 0.0f : size == 1 ? 2.0f : 60.0f, error));
+  /* Longer contexts need no more scratch. */
+  CHECK(attn_scratch_bytes(64, 64) >= 64 * sizeof(float) && attn_scratch_bytes(64, 64) % 16 == 0, "scratch bytes");
+  /* An infinite key, as an overflowed half makes it, must show. */
+  lnl_attn a = {0};
+  uint16_t k[8] = {0x3c00, 0x3c00, 0x3c00, 0x3c00, 0x7c00, 0xfc00, 0x3c00, 0x3c00}, v[8] = {0};
+  float q[4] = {1, 1, 1, 1}, out[4] = {0};
+  a.n_head = a.n_kv_head = a.head_end = 1;
+  a.d_head = a.d_value = 4, a.n_key = 2, a.kv_f16 = true, a.scale = 1;
+  a.q = q, a.k = k, a.v = v, a.out = out;
+  a.scratch = case_alloc((size_t)attn_scratch_bytes(4, 4), 0, false);
+  attn(&a);
+  CHECK(isnan(out[0]), "an infinite key gives %g", (double)out[0]);
+  case_free_all();
+  return LNL_OK;
+}
+
+/* --- the list of cases --------------------------------------------------------------------------- */
+#define LNL_KERNEL(TYPE, name)                          \
+  static lnl_status run_##name(lnl_error *error) {      \
+    case_seed((uint32_t)sizeof(#name) + (uint32_t)#name[0]); \
+    return case_##name(error);                          \
+  }
+#include "src/kernels/list.inc"
+#undef LNL_KERNEL
+
+const kernel_case *kernel_cases(uint32_t *count) {
+  static const kernel_case cases[] = {
+#define LNL_KERNEL(TYPE, name) {#name, run_##name},
+#include "src/kernels/list.inc"
+#undef LNL_KERNEL
+  };
+  *count = sizeof cases / sizeof cases[0];
+  return cases;
+}

@@ -56,6 +56,17 @@ function(lnl_wasm_module variant)
   target_compile_options(lineal-${variant} PRIVATE ${LNL_WASM_COMPILE} ${ARGN})
   lnl_link_reactor(lineal-${variant} ${exports})
   lnl_optimize(lineal-${variant} "lineal-${variant}.wasm")
+
+  # The cases of the kernels over the very objects that the module is linked
+  # from. The sources name their exports themselves.
+  set(cases "${CMAKE_SOURCE_DIR}/tests/native")
+  add_executable(kernels-${variant} "${CMAKE_SOURCE_DIR}/wasm/kernel_test.c" "${cases}/form_cases.c"
+    "${cases}/kernel_cases.c" $<TARGET_OBJECTS:core-${variant}>)
+  target_link_libraries(kernels-${variant} PRIVATE lnl_flags)
+  target_include_directories(kernels-${variant} PRIVATE "${CMAKE_SOURCE_DIR}" "${cases}")
+  target_compile_options(kernels-${variant} PRIVATE ${LNL_WASM_COMPILE} ${ARGN})
+  lnl_link_reactor(kernels-${variant})
+  lnl_optimize(kernels-${variant} "test/kernels-${variant}.wasm")
 endfunction()
 
 # dist/lineal-wasi.wasm: a command, so it has _start and the imports of WASI.

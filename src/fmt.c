@@ -28,7 +28,7 @@ typedef struct sink {
   lnl_text *text; /* or NULL: the buffer below */
   char *dst;
   size_t cap, bytes;
-  bool full; /* something was cut: nothing more may follow */
+  bool full; /* something was cut; no room is left, so nothing more follows */
 } sink;
 
 static void sink_add(sink *out, const char *bytes, size_t count) {
@@ -36,7 +36,6 @@ static void sink_add(sink *out, const char *bytes, size_t count) {
     text_add(out->text, bytes, count);
     return;
   }
-  if (out->full) return;
   size_t room = out->cap > 0 ? out->cap - 1 - out->bytes : 0;
   if (count > room) {
     out->full = true;

@@ -256,7 +256,7 @@ static void make_operands(operands *o, const lnl_form *form, const form_fixture 
   o->m.row_bytes = form_row_bytes(form, k);
   o->expected = case_alloc((size_t)n_tok * n_row * sizeof(double), 0, false);
   o->bound = case_alloc((size_t)n_tok * n_row * sizeof(double), 0, false);
-  o->x = case_alloc(n * sizeof(float), 4, form->activation == ACT_F32);
+  o->x = case_alloc(n * sizeof(float), 4, false);
   fill_activations(o->x, (uint32_t)n, style);
   o->m.x_f32 = o->x;
   if (form->activation == ACT_Q8) {

@@ -19,7 +19,7 @@ const kernel_case *kernel_cases(uint32_t *count);
 
 /* Memory for a case. Reading or writing beyond the end of a block is caught:
  * natively by AddressSanitizer, in wasm for the block last asked for with
- * `guard` (it ends where memory ends). The first `offset` bytes of a block are
+ * `guard` (it ends where memory ends; one such block at a time). The first `offset` bytes of a block are
  * not part of it, so that its start is as unaligned as wanted. Provided by the
  * program that runs the cases; it never fails. */
 void *case_alloc(size_t bytes, size_t offset, bool guard);

@@ -525,6 +525,31 @@ static void refuses_bad_tensors(void **state) {
   put_header(&b, 3, 1, 0);
   put_tensor(&b, "w", 0, UINT64_C(1) << 52, 1, 0);
   expect(&b, GGUF_SIZE_UNKNOWN, LNL_GGUF_LIMIT, "tensor 'w'");
+  put_header(&b, 3, 1, 0); /* 2^63 values: one too many, though a uint64 holds them */
+  put_tensor(&b, "w", 24, UINT64_C(1) << 32, UINT64_C(1) << 31, 0);
+  expect(&b, GGUF_SIZE_UNKNOWN, LNL_GGUF_CORRUPT, "too many values");
+  put_header(&b, 3, 2, 0); /* 2^64 - 8 bytes: rounding up to the alignment would wrap to 0 */
+  put_tensor(&b, "w", 27, (UINT64_C(1) << 61) - 1, 1, 0);
+  put_tensor(&b, "x", 27, 1, 1, 0);
+  expect(&b, GGUF_SIZE_UNKNOWN, LNL_GGUF_LIMIT, "tensor 'w'");
+  put_header(&b, 3, 3, 0); /* each within the limit, not all together */
+  put_tensor(&b, "w", 24, UINT64_C(1) << 52, 1, 0);
+  put_tensor(&b, "x", 24, UINT64_C(1) << 52, 1, UINT64_C(1) << 52);
+  put_tensor(&b, "y", 24, UINT64_C(1) << 52, 1, UINT64_C(1) << 53);
+  expect(&b, GGUF_SIZE_UNKNOWN, LNL_GGUF_LIMIT, "tensor 'y' ends at");
+  put_header(&b, 3, 1, 0); /* a tensor of no bytes, and a file without the padding before it */
+  put_tensor(&b, "w", 0, 0, 1, 0);
+  put_zeros(&b, 1);
+  expect(&b, b.count, LNL_GGUF_TRUNCATED, "tensor data begins at offset 96");
+  put_padding(&b, 32);
+  expect(&b, b.count, LNL_OK, NULL);
+  put_header(&b, 3, 1, 0); /* cut inside an entry: named once its name is there */
+  put_tensor(&b, "w", 0, 8, 1, 0);
+  b.count -= 1;
+  expect(&b, GGUF_SIZE_UNKNOWN, LNL_GGUF_TRUNCATED, "at tensor 'w'");
+  expect(&b, b.count, LNL_GGUF_TRUNCATED, "tensor 'w': the shape");
+  b.count = 24 + 8;
+  expect(&b, GGUF_SIZE_UNKNOWN, LNL_GGUF_TRUNCATED, "at tensor 0");
   /* beyond 4 GiB is nothing special, when the size is not known or suffices */
   put_header(&b, 3, 2, 0);
   put_tensor(&b, "w", 0, UINT64_C(1) << 31, 1, 0);
@@ -548,7 +573,11 @@ static void a_refused_header_stays_refused(void **state) {
   assert_int_equal(gguf_push(&file, 0, &error), LNL_BAD_STATE);
   assert_int_equal(gguf_finish(&file, &error), LNL_BAD_STATE);
   gguf_free(&file);
-  gguf_free(&file); /* twice does no harm */
+  gguf_free(&file);      /* twice does no harm */
+  gguf_init(&file, 100); /* no more is taken than the file has */
+  assert_non_null(gguf_reserve(&file, 50));
+  assert_int_equal(gguf_resident_bytes(&file), 100);
+  gguf_free(&file);
   gguf_init(&file, GGUF_SIZE_UNKNOWN);
   assert_null(gguf_reserve(&file, 0));
   assert_null(gguf_reserve(&file, (16u << 20) + 1));

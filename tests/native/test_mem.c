@@ -33,13 +33,14 @@
 /* --- a fake linear memory: 4 GiB of address space, granted page by page --------- */
 
 static uintptr_t fake_base;
-static uint64_t fake_pages, fake_ceiling_pages;
+static uint64_t fake_pages, fake_ceiling_pages, fake_asks;
 
 static uintptr_t memory_heap_base(void) { return fake_base + 40; } /* static data end anywhere */
 /* "addresses" are real ones here, so memory 0 .. end is base .. base + 4 GiB */
 static uint64_t memory_pages(void) { return fake_base / PAGE_BYTES + fake_pages; }
 static uint64_t memory_limit(void) { return fake_base + (UINT64_C(1) << 32); }
 static bool memory_grow(uint64_t pages) {
+  fake_asks++;
   if (fake_pages + pages > fake_ceiling_pages) return false;
   fake_pages += pages;
   assert_int_equal(mprotect((void *)fake_base, fake_pages * PAGE_BYTES, PROT_READ | PROT_WRITE), 0);
@@ -220,7 +221,7 @@ static void blocks_pass_2_gib_and_stop_at_4(void **state) {
   memset(b, 3, 4096);
   assert_int_equal(a[large - 1], 2);
   /* what would pass 4 GiB is refused without asking */
-  uint64_t grows = heap_get_stats().grow_calls;
+  uint64_t grows = heap_get_stats().grow_calls, asks = fake_asks;
   assert_null(heap_alloc((size_t)1 << 30));
   assert_null(heap_alloc(SIZE_MAX));
   assert_null(heap_alloc(SIZE_MAX - 63));
@@ -228,6 +229,7 @@ static void blocks_pass_2_gib_and_stop_at_4(void **state) {
   assert_null(heap_resize(b, (size_t)2 << 30));
   assert_null(heap_resize(b, SIZE_MAX - 64));
   assert_int_equal(heap_get_stats().grow_calls, grows);
+  assert_int_equal(fake_asks, asks);
   assert_int_equal(b[4095], 3);
   /* to the very end of the address space, and the last byte works */
   uint64_t left = memory_limit() - heap_top - 64;

@@ -3,7 +3,7 @@
 // plain data.
 import { Core, STATUS, TEXT, compileModule } from './abi.js';
 import { chooseModule, probeCapabilities } from './caps.js';
-import { LinealError, throwIfAborted } from './errors.js';
+import { LinealError, abortable, throwIfAborted } from './errors.js';
 import { MAX_CHUNK_BYTES, allParts, openSource } from './source.js';
 import { TextStream, decodeText } from './text.js';
 
@@ -72,10 +72,12 @@ export class Engine {
     const source = await openSource(parts[0], context);
     let engine;
     try {
+      // First of all: its answer tells what the source can do, and the plan is made for that.
+      const first = source.readSync ? undefined : await abortable(source.read(0, FIRST_READ_BYTES, context.signal), context.signal);
       const capabilities = probeCapabilities(options.host, { syncRead: Boolean(source.readSync), rangeRead: source.rangeRead });
       const core = await Core.create(module, capabilities);
       engine = new Engine(core, parts, source, context, name, capabilities.threads);
-      await engine.#readHeaders(Boolean(how.firstPartOnly));
+      await engine.#readHeaders(first, Boolean(how.firstPartOnly));
       return engine;
     } catch (error) {
       if (engine) await engine.close();
@@ -103,14 +105,14 @@ export class Engine {
     }
   }
 
-  /** @param {boolean} firstPartOnly */
-  async #readHeaders(firstPartOnly) {
+  /** @param {Uint8Array | undefined} first bytes already read @param {boolean} firstPartOnly */
+  async #readHeaders(first, firstPartOnly) {
     let loaded = 0;
     const report = (/** @type {number} */ bytes) => {
       loaded += bytes;
       this.#context.onProgress?.({ phase: 'header', loaded, total: undefined });
     };
-    await this.#readOneHeader(0, report);
+    await this.#readOneHeader(0, report, first);
     const count = this.#core.shardCount();
     if (firstPartOnly) return;
     this.#parts = allParts(this.#parts, count);
@@ -124,8 +126,9 @@ export class Engine {
   /**
    * @param {number} part
    * @param {(bytes: number) => void} report
+   * @param {Uint8Array} [first] bytes already read
    */
-  async #readOneHeader(part, report) {
+  async #readOneHeader(part, report, first) {
     const source = this.#sources[part];
     const { signal } = this.#context;
     let begun = false;
@@ -141,14 +144,14 @@ export class Engine {
           (target) => /** @type {NonNullable<typeof source.readSync>} */ (source.readSync)(at, target));
         ({ complete, filled: count } = result);
       } else {
-        const bytes = await source.read(offset, step, signal);
-        throwIfAborted(signal);
+        const bytes = (offset === 0 && first) || await abortable(source.read(offset, step, signal), signal);
         // Only now: the size of a URL is known from its first answer.
         if (!begun) this.#core.headerBegin(part, source.size);
         count = bytes.length;
         complete = count > 0 && this.#core.headerPush(bytes);
         // Its end may hold the first weights already: each byte is fetched once.
-        this.#chunks[part] = { offset, bytes };
+        this.#chunks[part] = undefined;
+        if (this.#heldBytes() + count <= MAX_CHUNK_BYTES - MAX_READ_BYTES) this.#chunks[part] = { offset, bytes };
       }
       begun = true;
       if (count === 0) {
@@ -245,14 +248,18 @@ export class Engine {
   async #chunkAt(part, offset, bytes) {
     let chunk = this.#chunks[part];
     if (!chunk || offset < chunk.offset || offset >= chunk.offset + chunk.bytes.length) {
-      this.#chunks[part] = undefined; // let it go before the next one comes
+      this.#chunks.fill(undefined, 0, part + 1); // let it go before the next one comes
       const source = this.#sources[part];
       const { signal } = this.#context;
-      if (source.readForward) return source.readForward(offset, bytes, signal);
-      chunk = { offset, bytes: await source.read(offset, MAX_CHUNK_BYTES, signal) };
+      if (source.readForward) return abortable(source.readForward(offset, bytes, signal), signal);
+      chunk = { offset, bytes: await abortable(source.read(offset, MAX_CHUNK_BYTES - this.#heldBytes(), signal), signal) };
       this.#chunks[part] = chunk;
     }
     return chunk.bytes.subarray(offset - chunk.offset, offset - chunk.offset + bytes);
+  }
+
+  #heldBytes() {
+    return this.#chunks.reduce((sum, chunk) => sum + (chunk?.bytes.length ?? 0), 0);
   }
 
   // --- asking ------------------------------------------------------------------------

@@ -90,3 +90,21 @@ export function throwIfAborted(signal) {
 export function badArgument(message, detail) {
   return new LinealError('BAD_ARGUMENT', message, { detail });
 }
+
+/**
+ * The promise, or ABORTED as soon as the signal fires: for work that does not
+ * look at the signal itself.
+ * @template T
+ * @param {Promise<T>} promise
+ * @param {AbortSignal | undefined} signal
+ * @returns {Promise<T>}
+ */
+export function abortable(promise, signal) {
+  if (!signal) return promise;
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(abortError());
+    if (signal.aborted) abort();
+    signal.addEventListener('abort', abort, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
+  });
+}

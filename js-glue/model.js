@@ -3,6 +3,8 @@ import { closedError } from './engine.js';
 import { LinealError, abortError, badArgument } from './errors.js';
 import { checkPrompt, generateSettings, tokenIds, whole } from './options.js';
 
+const CLOSE_PATIENCE_MS = 1000;
+
 /** @typedef {import('./backend.js').LocalBackend | import('./backend.js').WorkerBackend} Backend */
 /** @typedef {import('./index.d.ts').GenerationResult} GenerationResult */
 
@@ -113,6 +115,8 @@ class Generation {
       },
       return: async () => {
         await this.#events.return(undefined);
+        // Left before it began: there is no result.
+        if (!this.result && !this.#failure) await this.#fail(abortError());
         this.#unlink();
         return { value: undefined, done: true };
       },
@@ -251,7 +255,11 @@ export class Model {
     this.#closed = true;
     await Promise.all([...this.#running].map(async ({ controller, end }) => {
       controller.abort(abortError());
-      await end().catch(() => {});
+      // What does not end by itself (a read that hangs) ends with the backend.
+      /** @type {ReturnType<typeof setTimeout> | undefined} */ let timer;
+      const patience = new Promise((resolve) => { timer = setTimeout(resolve, CLOSE_PATIENCE_MS); });
+      await Promise.race([end().catch(() => {}), patience]);
+      clearTimeout(timer);
     }));
     await this.#backend.close();
   }

@@ -44,8 +44,8 @@ export function parseByteSize(size) {
  * @returns {PlanOptions}
  */
 export function planOptions(options = {}) {
-  const { context, memory, kvType = 'auto', chunk, allLogits = false, module = 'auto', host = {}, wasmBaseUrl } = options;
   checkObject(options);
+  const { context, memory, kvType = 'auto', chunk, allLogits = false, module = 'auto', host = {}, wasmBaseUrl } = options;
   if (memory !== undefined && parseByteSize(memory) === 0) throw badArgument('memory is a budget above 0 bytes');
   return {
     context: context === undefined ? 0 : whole('context', context, 1, 2 ** 31 - 1),
@@ -55,8 +55,18 @@ export function planOptions(options = {}) {
     allLogits: Boolean(allLogits),
     module: oneOf('module', module, ['auto', 'base', 'relaxed']),
     host: { ...host },
-    wasmBaseUrl: wasmBaseUrl === undefined ? DIST_URL : new URL(wasmBaseUrl, import.meta.url).href,
+    wasmBaseUrl: wasmBaseUrl === undefined ? DIST_URL : folderUrl(wasmBaseUrl),
   };
+}
+
+/** @param {string | URL} url relative to the page, where there is one */
+function folderUrl(url) {
+  try {
+    const { href } = new URL(url, /** @type {any} */ (globalThis).document?.baseURI ?? import.meta.url);
+    return href.endsWith('/') ? href : `${href}/`;
+  } catch {
+    throw badArgument(`wasmBaseUrl '${String(url)}' is not an address`);
+  }
 }
 
 /**

@@ -21,6 +21,15 @@ if [ "${1:-}" = --fix ]; then
   exit
 fi
 
+format() {
+  local log files
+  log=$(clang-format-22 --dry-run -Werror "${c_files[@]}" 2>&1) && return
+  mapfile -t files < <(sed -nE 's/^([^:]+):[0-9]+:[0-9]+: error: code should be clang-formatted.*/\1/p' <<<"$log" | sort -u)
+  [ ${#files[@]} -gt 0 ] || echo "$log"
+  printf '%s is not formatted: bash scripts/lint.sh --fix\n' "${files[@]}"
+  return 1
+}
+
 tidy() {
   [ -e build/wasm/build.ninja ] || cmake --preset wasm >/dev/null
   local log=build/wasm/clang-tidy.log
@@ -30,7 +39,7 @@ tidy() {
   fi
 }
 
-check clang-format clang-format-22 --dry-run -Werror "${c_files[@]}"
+check clang-format format
 check clang-tidy tidy
 check eslint node_modules/.bin/eslint --max-warnings=0 .
 check tsc node_modules/.bin/tsc --project tsconfig.json

@@ -153,8 +153,8 @@ uint32_t budget_suggest(const lnl_engine *e, budget_suggestion out[BUDGET_MAX_SU
   if (m->total <= address_space()) {
     budget_suggestion *more = &s.out[s.count++];
     *more = (budget_suggestion){.code = "MORE_MEMORY", .sufficient = true};
-    fmt_print(more->text, sizeof more->text, "allow %llu bytes of memory instead of %llu", (unsigned long long)m->total,
-              (unsigned long long)e->budget.limit_bytes);
+    fmt_print(more->text, sizeof more->text, "allow %.1f MiB of memory instead of %.1f MiB (%llu bytes are needed)",
+              (double)(m->total + 52428) / 0x1p20, (double)e->budget.limit_bytes / 0x1p20, (unsigned long long)m->total);
   }
   return s.count;
 }

@@ -97,6 +97,15 @@ static void op_add_bias(const lnl_exec *x, const operands *o) {
   }
 }
 
+static void op_scale(const lnl_exec *x, const operands *o) {
+  uint32_t rows = row_count(x, o->out);
+  float scale = *(const float *)(const void *)o->weight->data;
+  for (uint32_t t = 0; t < rows; t++) {
+    float *y = f32_at(x, o->out, t);
+    for (uint32_t i = 0; i < o->out->cols; i++) y[i] *= scale;
+  }
+}
+
 static void op_rope(const lnl_exec *x, const operands *o) {
   uint32_t n_rot = o->in0->cols, n_head = o->step->n_head;
   for (uint32_t t = 0; t < x->n_tok; t++) {
@@ -119,8 +128,8 @@ static void op_kv_store(const lnl_exec *x, const operands *o) {
 static void op_attn(const lnl_exec *x, const operands *o) {
   const lnl_hparams *hp = &x->model->hp;
   lnl_attn a = {
-      .k = x->kv->k[o->step->layer],
-      .v = x->kv->v[o->step->layer],
+      .k = kv_k(x->kv, o->step->layer),
+      .v = kv_v(x->kv, o->step->layer),
       .kv_f16 = x->kv->type == KV_F16,
       .n_head = hp->n_head,
       .n_kv_head = hp->n_kv_head,

@@ -67,7 +67,8 @@ typedef struct gguf {
 void gguf_init(gguf *file, uint64_t file_bytes);
 /* Room for `bytes` (1 to 16 MiB) more header bytes, to be written in place by
  * the caller and then announced with gguf_push. NULL when out of memory, or
- * when the image would pass 1 GiB. Valid until the next call. */
+ * when the image would pass 1 GiB; NULL too once the header is complete or
+ * refused. Valid until the next call. */
 uint8_t *gguf_reserve(gguf *file, size_t bytes);
 /* `bytes` more bytes were written at the pointer of gguf_reserve. LNL_NEED_BYTES:
  * the header continues. LNL_OK: complete; bytes beyond the header are ignored

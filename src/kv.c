@@ -25,15 +25,14 @@ void kv_layout(lnl_kv *kv, lnl_arena *arena, const lnl_hparams *hp, kv_type type
       .k_cols = hp->n_kv_head * hp->d_head,
       .v_cols = hp->n_kv_head * hp->d_value,
   };
-  kv->k = arena_take(arena, hp->n_layer * sizeof *kv->k);
-  kv->v = arena_take(arena, hp->n_layer * sizeof *kv->v);
-  for (uint32_t layer = 0; layer < hp->n_layer; layer++) {
-    uint8_t *k = arena_take(arena, (uint64_t)n_ctx * kv->k_cols * item_bytes(type));
-    uint8_t *v = arena_take(arena, (uint64_t)n_ctx * kv->v_cols * item_bytes(type));
-    if (kv->k) kv->k[layer] = k;
-    if (kv->v) kv->v[layer] = v;
-  }
+  kv->k_stride = align_up((uint64_t)n_ctx * kv->k_cols * item_bytes(type), MEM_ALIGN);
+  kv->v_stride = align_up((uint64_t)n_ctx * kv->v_cols * item_bytes(type), MEM_ALIGN);
+  kv->k = arena_take(arena, hp->n_layer * kv->k_stride);
+  kv->v = arena_take(arena, hp->n_layer * kv->v_stride);
 }
+
+uint8_t *kv_k(const lnl_kv *kv, uint32_t layer) { return kv->k + layer * kv->k_stride; }
+uint8_t *kv_v(const lnl_kv *kv, uint32_t layer) { return kv->v + layer * kv->v_stride; }
 
 static void store_row(uint8_t *base, kv_type type, uint32_t position, const float *row, uint32_t cols) {
   uint8_t *dst = base + (size_t)position * cols * item_bytes(type);
@@ -46,8 +45,8 @@ static void store_row(uint8_t *base, kv_type type, uint32_t position, const floa
 
 void kv_store(const lnl_kv *kv, uint32_t layer, uint32_t position, const float *k, const float *v) {
   LNL_ASSERT(position < kv->n_ctx);
-  store_row(kv->k[layer], kv->type, position, k, kv->k_cols);
-  store_row(kv->v[layer], kv->type, position, v, kv->v_cols);
+  store_row(kv_k(kv, layer), kv->type, position, k, kv->k_cols);
+  store_row(kv_v(kv, layer), kv->type, position, v, kv->v_cols);
 }
 
 const char *kv_type_name(kv_type type) {

@@ -123,7 +123,7 @@ static lnl_status read_hparams(lnl_model *model, const gguf *file, lnl_error *er
   hp->n_kv_head = read_count(&r, "attention.head_count_kv", MAX_DIM, hp->n_head);
   if (r.status < 0) return r.status;
   if (hp->n_head % hp->n_kv_head) {
-    return error_set(error, LNL_GGUF_LIMIT, "%u attention heads cannot share %u key-value heads evenly", hp->n_head,
+    return error_set(error, LNL_UNSUPPORTED_FEATURE, "%u attention heads cannot share %u key-value heads evenly", hp->n_head,
                      hp->n_kv_head);
   }
   hp->d_head = read_count(&r, "attention.key_length", MAX_DIM, u32_max(hp->d_model / hp->n_head, 1));
@@ -135,6 +135,10 @@ static lnl_status read_hparams(lnl_model *model, const gguf *file, lnl_error *er
   if (hp->attn_scale == 0.0f) hp->attn_scale = 1.0f / sqrtf((float)hp->d_head);
   read_rope(&r, hp);
   refuse_if_set(&r, "expert_count", "is not 0: mixtures of experts are not supported");
+  if (read_float(&r, "attention.clamp_kqv", 0.0f) > 0) {
+    key_name(&r, "attention.clamp_kqv", key);
+    fail(&r, LNL_UNSUPPORTED_FEATURE, key, "is not 0: clamped queries, keys and values are not supported");
+  }
   bool causal = true;
   key_name(&r, "attention.causal", key);
   if (gguf_get_bool(file, key, &causal) && !causal) {
@@ -220,6 +224,13 @@ static lnl_status check_weight(const lnl_model *model, const lnl_weight *w, lnl_
   return LNL_OK;
 }
 
+/* Scales for activations in NVFP4: the types that we run have none to scale. */
+static bool is_unused(lnl_span name) {
+  static const char suffix[] = ".input_scale";
+  size_t bytes = sizeof suffix - 1;
+  return name.bytes > bytes && memcmp(name.data + name.bytes - bytes, suffix, bytes) == 0;
+}
+
 static lnl_status match_tensors(lnl_model *model, const gguf *shards, uint32_t shard_count, lnl_error *error) {
   uint32_t next = 0;
   for (uint32_t s = 0; s < shard_count; s++) {
@@ -227,6 +238,7 @@ static lnl_status match_tensors(lnl_model *model, const gguf *shards, uint32_t s
       const gguf_tensor *t = &shards[s].tensors[i];
       weight_role role;
       uint32_t layer;
+      if (is_unused(t->name)) continue;
       if (!find_role(model, t->name, &role, &layer)) {
         return error_set(error, LNL_UNEXPECTED_TENSOR, "tensor '%.*s' is not part of the %s architecture as supported",
                          (int)t->name.bytes, (const char *)t->name.data, model->arch->name);

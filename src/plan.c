@@ -37,7 +37,8 @@ void plan_emit(plan_builder *b, plan_step step) {
     const lnl_weight *w = model_weight(b->model, (weight_role)step.weight, step.layer);
     step.weight = w ? (int32_t)(w - b->model->weights) : NO_WEIGHT;
   }
-  if (step.op == OP_EMBED || step.op == OP_ROPE_TABLE || step.op == OP_ADD_BIAS) step.in0 = NO_VALUE;
+  bool unary = step.op == OP_EMBED || step.op == OP_ROPE_TABLE || step.op == OP_ADD_BIAS || step.op == OP_SCALE;
+  if (unary) step.in0 = NO_VALUE;
   if (step.op != OP_KV_STORE && step.op != OP_SILU_MUL) step.in1 = NO_VALUE;
   use_value(plan, step.out, index);
   use_value(plan, step.in0, index);
@@ -45,24 +46,28 @@ void plan_emit(plan_builder *b, plan_step step) {
   plan->steps[index] = step;
 }
 
-int32_t plan_matmul(plan_builder *b, const char *name, weight_role role, weight_role bias, uint32_t layer,
-                    int32_t x) {
-  const lnl_weight *w = model_weight(b->model, role, layer);
+/* A step that changes y in place by an optional vector. */
+static void emit_vector(plan_builder *b, plan_op op, weight_role role, uint32_t layer, int32_t y) {
+  if (role == NO_ROLE || !model_weight(b->model, role, layer)) return;
+  plan_emit(b, (plan_step){.op = op, .out = y, .weight = (int32_t)role, .layer = layer});
+}
+
+int32_t plan_apply(plan_builder *b, const plan_linear *linear, uint32_t layer, int32_t x) {
+  const lnl_weight *w = model_weight(b->model, linear->weight, layer);
   LNL_ASSERT(w);
-  value_rows rows = role == ROLE_OUTPUT || (role == ROLE_TOKEN_EMBD) ? ROWS_OUTPUT : ROWS_TOKENS;
   if (w->form->activation == ACT_Q8) {
     if (b->quant_in != x) {
-      b->quant_out = plan_new_value(b, "int8", VALUE_Q8, rows, (uint32_t)w->stored->shape[0]);
+      b->quant_out = plan_new_value(b, "int8", VALUE_Q8, linear->rows, (uint32_t)w->stored->shape[0]);
       b->quant_in = x;
       plan_emit(b, (plan_step){.op = OP_QUANT, .out = b->quant_out, .in0 = x, .layer = layer, .weight = NO_WEIGHT});
     }
     x = b->quant_out;
   }
-  int32_t y = plan_new_value(b, name, VALUE_F32, rows, (uint32_t)w->stored->shape[1]);
-  plan_emit(b, (plan_step){.op = OP_MATMUL, .out = y, .in0 = x, .weight = (int32_t)role, .layer = layer});
-  if (bias < ROLE_COUNT && model_weight(b->model, bias, layer)) {
-    plan_emit(b, (plan_step){.op = OP_ADD_BIAS, .out = y, .weight = (int32_t)bias, .layer = layer});
-  }
+  int32_t y = plan_new_value(b, linear->name, VALUE_F32, linear->rows, (uint32_t)w->stored->shape[1]);
+  plan_emit(b, (plan_step){.op = OP_MATMUL, .out = y, .in0 = x, .weight = (int32_t)linear->weight, .layer = layer});
+  if (linear->bias_first) emit_vector(b, OP_ADD_BIAS, linear->bias, layer, y);
+  emit_vector(b, OP_SCALE, linear->scale, layer, y);
+  if (!linear->bias_first) emit_vector(b, OP_ADD_BIAS, linear->bias, layer, y);
   return y;
 }
 

@@ -41,6 +41,7 @@ typedef struct plan_value {
  *   QUANT        out (Q8) <- in0
  *   MATMUL       out <- in0 w^T
  *   ADD_BIAS     out += w, each row
+ *   SCALE        out *= w, one number
  *   ROPE         out rotated in place by in0 (a table); n_head heads
  *   KV_STORE     in0 -> K of layer; in1 -> V of layer
  *   ATTN         out <- attention of in0 over the layer's K and V
@@ -77,10 +78,19 @@ typedef struct plan_builder {
 
 int32_t plan_new_value(plan_builder *b, const char *name, value_kind kind, value_rows rows, uint32_t cols);
 void plan_emit(plan_builder *b, plan_step step);
-/* x times the weight of that role (and its bias, when the model has it), with
- * a QUANT step first if the weight's kernel wants int8 and x has none yet. */
-int32_t plan_matmul(plan_builder *b, const char *name, weight_role role, weight_role bias, uint32_t layer,
-                    int32_t x);
+/* A matrix with what may come with it. bias and scale are applied where the
+ * model has them; NO_ROLE where the architecture has none. */
+typedef struct plan_linear {
+  const char *name; /* of the result */
+  weight_role weight, bias, scale;
+  bool bias_first; /* (Wx + b) s instead of (Wx) s + b */
+  value_rows rows; /* of x and the result */
+} plan_linear;
+#define NO_ROLE ROLE_COUNT
+
+/* The product of x and the matrix; with a QUANT step first if the matrix's
+ * kernel wants int8 and x has none yet. x must not change between two uses. */
+int32_t plan_apply(plan_builder *b, const plan_linear *linear, uint32_t layer, int32_t x);
 
 /* Builds the plan for at most token_rows tokens a run and output_rows rows of
  * logits. Allocates one block; LNL_OUT_OF_MEMORY is the only failure. */

@@ -66,6 +66,11 @@ VEC_INLINE v128_t vec_opaque_i32(int32_t value) {
   VEC_KEEP(v);
   return v;
 }
+VEC_INLINE v128_t vec_opaque_f32(float value) {
+  v128_t v = wasm_f32x4_splat(value);
+  VEC_KEEP(v);
+  return v;
+}
 VEC_INLINE v128_t vec_zero(void) { return wasm_i32x4_splat(0); }
 
 /* a * b + c: one rounding in the relaxed build (where the engine fuses), two
@@ -87,68 +92,123 @@ VEC_INLINE float vec_sum_f32(v128_t v) {
 #define VEC_LANE(v, i) wasm_i32x4_shuffle(v, v, i, i, i, i)
 
 /* --- codes x int8 ------------------------------------------------------------
- * The integer dot product of 16 codes, 0..127 each, with 16 int8 activations,
- * spread over four int32 lanes. In the relaxed build the code is the 7-bit
- * operand, so that the result is the same on every engine; the base build
- * widens both sides to 16 bits, the codes once for all tokens of a tile. */
+ * The exact dot product of 32 codes, 0..63 each, with 32 int8 activations
+ * (-127..127), spread over four int32 lanes: lane i gets values 4i..4i+3 and
+ * 16+4i..16+4i+3 of them in VEC_I32 and VEC_I16; 2i, 2i+1, 8+2i, ... in VEC_WIDE.
+ *   VEC_WIDE  both sides widened to 16 bits, the codes once for all tokens
+ *   VEC_I32   the relaxed dot product that adds to 32 bits
+ *   VEC_I16   the relaxed dot product in 16 bits (2 * 2 * 63 * 127 fits), for
+ *             processors where the other one is made of five instructions
+ * The code is the 7-bit operand, so that every engine gives the same result. */
+typedef enum vec_mode { VEC_WIDE, VEC_I32, VEC_I16 } vec_mode;
+
 typedef struct vec_codes {
-#if LNL_VEC == 2
-  v128_t v;
-#else
-  v128_t low, high;
-#endif
+  v128_t v[4]; /* VEC_WIDE: 4 vectors of 8; else 2 of 16 */
 } vec_codes;
 
-/* 16 unsigned bytes, 0..127. */
-VEC_INLINE vec_codes vec_codes_make(v128_t bytes) {
-#if LNL_VEC == 2
-  return (vec_codes){bytes};
-#else
-  return (vec_codes){wasm_u16x8_extend_low_u8x16(bytes), wasm_u16x8_extend_high_u8x16(bytes)};
-#endif
+/* 32 codes, as bytes. */
+VEC_INLINE vec_codes vec_codes_make(v128_t first, v128_t second, const vec_mode mode) {
+  if (mode != VEC_WIDE) return (vec_codes){{first, second, first, second}};
+  return (vec_codes){{wasm_u16x8_extend_low_u8x16(first), wasm_u16x8_extend_high_u8x16(first),
+                      wasm_u16x8_extend_low_u8x16(second), wasm_u16x8_extend_high_u8x16(second)}};
+}
+
+/* acc + the products of 32 int16 with 32 int8. */
+VEC_INLINE v128_t vec_dot_wide(v128_t acc, const v128_t w[4], const int8_t *a) {
+  VEC_UNROLL for (int i = 0; i < 4; i++) {
+    acc = wasm_i32x4_add(acc, wasm_i32x4_dot_i16x8(w[i], wasm_i16x8_load8x8(a + 8 * i)));
+    VEC_KEEP(acc);
+  }
+  return acc;
 }
 
 #if LNL_VEC == 2
-VEC_INLINE v128_t vec_relaxed_dot(v128_t i8, v128_t i7, v128_t acc) {
 #if defined(__wasm__)
-  return wasm_i32x4_relaxed_dot_i8x16_i7x16_add(i8, i7, acc);
+#define vec_relaxed_dot_i32 wasm_i32x4_relaxed_dot_i8x16_i7x16_add
+#define vec_relaxed_dot_i16 wasm_i16x8_relaxed_dot_i8x16_i7x16
 #else
-  /* The deterministic meaning, and a trap where it would be the engine's choice. */
+/* The deterministic meaning, and a trap where it would be the engine's choice. */
+VEC_INLINE v128_t vec_relaxed_dot_i16(v128_t i8, v128_t i7) {
   int8_t a[16], b[16];
-  int32_t sum[4];
+  int16_t sum[8];
   memcpy(a, &i8, 16);
   memcpy(b, &i7, 16);
-  memcpy(sum, &acc, 16);
-  for (int i = 0; i < 16; i++) {
-    LNL_ASSERT(b[i] >= 0);
-    sum[i / 4] += a[i] * b[i];
+  for (int i = 0; i < 8; i++) {
+    LNL_ASSERT(b[2 * i] >= 0 && b[2 * i + 1] >= 0);
+    sum[i] = (int16_t)(a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1]);
   }
-  memcpy(&acc, sum, 16);
-  return acc;
-#endif
+  v128_t out;
+  memcpy(&out, sum, 16);
+  return out;
+}
+VEC_INLINE v128_t vec_relaxed_dot_i32(v128_t i8, v128_t i7, v128_t acc) {
+  return wasm_i32x4_add(acc, wasm_i32x4_extadd_pairwise_i16x8(vec_relaxed_dot_i16(i8, i7)));
 }
 #endif
 
-VEC_INLINE v128_t vec_dot(v128_t acc, vec_codes codes, const int8_t *a) {
-#if LNL_VEC == 2
-  acc = vec_relaxed_dot(wasm_v128_load(a), codes.v, acc);
+/* Whether the dot product to 32 bits is worth its name. On x86 without VNNI it
+ * is built around an instruction that saturates at 16 bits, and shows it when
+ * the operand is not kept to 7 bits: 2 * min(255 * 127 * 2, 32767). Natively
+ * the tests say which mode to run. */
+#if defined(__wasm__)
+VEC_INLINE bool vec_dot_i32_is_fast(void) {
+  v128_t a = wasm_i8x16_splat(127), b = wasm_i8x16_splat(-1);
+  VEC_KEEP(a);
+  VEC_KEEP(b);
+  return wasm_i32x4_extract_lane(vec_relaxed_dot_i32(a, b, vec_zero()), 0) != 65534;
+}
 #else
-  acc = wasm_i32x4_add(acc, wasm_i32x4_dot_i16x8(codes.low, wasm_i16x8_load8x8(a)));
-  acc = wasm_i32x4_add(acc, wasm_i32x4_dot_i16x8(codes.high, wasm_i16x8_load8x8(a + 8)));
+extern bool vec_native_dot_i32_is_fast; /* forms.c */
+static inline bool vec_dot_i32_is_fast(void) { return vec_native_dot_i32_is_fast; }
 #endif
-  VEC_KEEP(acc);
-  return acc;
+#endif
+
+VEC_INLINE v128_t vec_dot_codes(vec_codes codes, const int8_t *a, const vec_mode mode) {
+#if LNL_VEC == 2
+  if (mode == VEC_I32) {
+    v128_t sum = vec_relaxed_dot_i32(wasm_v128_load(a), codes.v[0], vec_zero());
+    VEC_KEEP(sum);
+    sum = vec_relaxed_dot_i32(wasm_v128_load(a + 16), codes.v[1], sum);
+    VEC_KEEP(sum);
+    return sum;
+  }
+  if (mode == VEC_I16) {
+    v128_t sum = vec_relaxed_dot_i16(wasm_v128_load(a), codes.v[0]);
+    VEC_KEEP(sum);
+    sum = wasm_i16x8_add(sum, vec_relaxed_dot_i16(wasm_v128_load(a + 16), codes.v[1]));
+    VEC_KEEP(sum);
+    return wasm_i32x4_extadd_pairwise_i16x8(sum);
+  }
+#endif
+  (void)mode;
+  return vec_dot_wide(vec_zero(), codes.v, a);
 }
 
 /* --- halves ------------------------------------------------------------------- */
-/* half_to_float of four 16-bit values that were sign-extended to 32 bits. */
-VEC_INLINE v128_t vec_half_to_f32(v128_t i32) {
-  v128_t top = wasm_i32x4_splat(0x0f800000);
-  v128_t bits = wasm_v128_and(wasm_i32x4_shl(i32, 13), wasm_i32x4_splat((int32_t)0x8fffffff));
-  v128_t special = wasm_i32x4_eq(wasm_v128_and(bits, top), top);
-  v128_t value = wasm_f32x4_mul(bits, wasm_f32x4_splat(0x1p112f));
-  /* An exponent of 31 came out as 2^16 and more: give it the top exponent. */
-  return wasm_v128_or(value, wasm_v128_and(special, wasm_i32x4_splat(0x7f800000)));
+/* The constants of the conversion, opaque: made once outside a loop. */
+typedef struct vec_half {
+  v128_t fields, top, scale, infinity;
+} vec_half;
+VEC_INLINE vec_half vec_half_make(void) {
+  return (vec_half){vec_opaque_i32((int32_t)0x8fffe000), vec_opaque_i32(0x0f800000), vec_opaque_f32(0x1p112f),
+                    vec_opaque_i32(0x7f800000)};
+}
+/* half_to_float of four halves that stand in the upper 16 bits of each lane. */
+VEC_INLINE v128_t vec_half_to_f32(v128_t upper, const vec_half *c) {
+  const v128_t bits = wasm_v128_and(wasm_i32x4_shr(upper, 3), c->fields);
+  const v128_t special = wasm_i32x4_eq(wasm_v128_and(bits, c->top), c->top);
+  /* An exponent of 31 comes out as 2^16 and more: give it the top exponent. */
+  return wasm_v128_or(wasm_f32x4_mul(bits, c->scale), wasm_v128_and(special, c->infinity));
+}
+/* The first and the last four of eight halves, and four from memory. */
+VEC_INLINE v128_t vec_half_low(v128_t v, const vec_half *c) {
+  return vec_half_to_f32(wasm_i16x8_shuffle(v, v, 0, 0, 1, 1, 2, 2, 3, 3), c);
+}
+VEC_INLINE v128_t vec_half_high(v128_t v, const vec_half *c) {
+  return vec_half_to_f32(wasm_i16x8_shuffle(v, v, 4, 4, 5, 5, 6, 6, 7, 7), c);
+}
+VEC_INLINE v128_t vec_half_load_4(const void *src, const vec_half *c) {
+  return vec_half_low(wasm_v128_load64_zero(src), c);
 }
 
 /* dst[i] = d * bytes[i] for 16 int8: one rounding each. */

@@ -145,25 +145,23 @@ function showVerdict(verdict, text) {
   $('verdict').textContent = text;
 }
 
+/** @type {Record<string, string>} */
 const LABELS = {
   weights: 'Weights', weights_mapped: 'Weights, mapped', kv: 'KV cache', slab: 'Step slab', scratch: 'Scratch', header: 'Header',
   tables: 'Tables', module: 'Module and stack',
 };
 
-/** The lines of the memory table, without the total. @param {Explanation} explanation */
+/** The lines of the memory table, without the total. @param {Explanation} explanation @returns {Line[]} */
 function memoryLines(explanation) {
-  const all = /** @type {{ name: string, bytes: number, text: string }[]} */ (explanation.memory);
-  /** @type {Line[]} */
-  const lines = all.filter((line) => line.name !== 'total').map(({ name, bytes, text }) => ({
-    label: /** @type {Record<string, string>} */ (LABELS)[name] ?? name, kind: name in LABELS ? name : 'other', bytes, text,
+  return explanation.memory.filter((line) => line.name !== 'total').map(({ name, bytes, text }) => ({
+    label: LABELS[name] ?? name, kind: name in LABELS ? name : 'other', bytes, text,
   }));
-  const total = all.find((line) => line.name === 'total')?.bytes ?? lines.reduce((sum, line) => sum + line.bytes, 0);
-  return { lines, total };
 }
 
 /** @param {Explanation} explanation */
 function showPlan(explanation) {
-  const { lines, total } = memoryLines(explanation);
+  const lines = memoryLines(explanation);
+  const total = explanation.total_bytes;
   showVerdict(explanation.fits ? 'fits' : 'no', explanation.fits ? 'Fits' : 'Does not fit');
   $('plan-empty').hidden = true;
   $('plan-body').hidden = false;
@@ -172,8 +170,10 @@ function showPlan(explanation) {
   const stored = explanation.tensors.reduce((sum, t) => sum + t.stored_bytes, 0);
   const types = [...new Set(explanation.tensors.map((t) => t.type))].join(', ');
   const facts = [
-    ['Peak memory', size(total)], ['To fetch', size(stored)], ['Context', `${count(explanation.context)} tokens`],
-    ['Tensors', `${count(explanation.tensors.length)}`], ['Types', types], ['Build', moduleName(explanation)],
+    ['Peak memory', size(total)],
+    ...(input('memory').value && explanation.limit_bytes !== null ? [['Allowed', size(explanation.limit_bytes)]] : []),
+    ['To fetch', size(stored)], ['Context', `${count(explanation.context)} tokens`],
+    ['Tensors', `${count(explanation.tensors.length)}`], ['Types', types], ['Build', explanation.module === 'simd128' ? 'base' : explanation.module],
   ];
   $('facts').replaceChildren(...facts.map(([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value))));
 
@@ -195,27 +195,15 @@ function showPlan(explanation) {
   body.replaceChildren(...lines.map((line) => row(line.label, line.bytes, line.text)),
     row('Total', total, 'also the peak while loading: weights are read straight into place', 'total'));
 
-  list('suggestions', explanation.suggestions.map((s) => [
-    s.text, ...(s.saved_bytes ? [` (saves ${size(s.saved_bytes)}`, s.enough === undefined ? ')' : s.enough ? ', enough)' : ', not enough alone)'] : []),
-  ].join('')));
-  list('warnings', explanation.warnings.map(textOf));
+  list('suggestions', explanation.suggestions.map((s) => {
+    const saving = s.saves_bytes > 0 ? `saves ${size(s.saves_bytes)}, ` : '';
+    return `${s.text} (${saving}${s.sufficient ? 'enough' : 'not enough alone'})`;
+  }));
+  list('warnings', explanation.warnings.map((warning) => warning.text));
 
   $('tensor-count').textContent = `(${count(explanation.tensors.length)})`;
   $('plan-text').textContent = explanation.text;
   showTensors();
-}
-
-/** @param {unknown} item */
-function textOf(item) {
-  if (typeof item === 'string') return item;
-  const { text, message } = /** @type {{ text?: string, message?: string }} */ (item);
-  return text ?? message ?? JSON.stringify(item);
-}
-
-/** @param {Explanation} explanation */
-function moduleName(explanation) {
-  const module = explanation.module;
-  return typeof module === 'string' ? module : String(/** @type {{ name?: string }} */ (module)?.name ?? '');
 }
 
 /** @param {string} id @param {string[]} texts */

@@ -6,8 +6,15 @@ enum { VALUE_BYTES = 4 };
 
 static inline float load_1(const uint8_t *src) { return load_f32(src); }
 #if LNL_VEC
-VEC_INLINE v128_t load_4(const uint8_t *src) { return wasm_v128_load(src); }
-VEC_INLINE void load_8(const uint8_t *src, v128_t out[2]) {
+typedef struct load_constants {
+  char none;
+} load_constants;
+VEC_INLINE load_constants load_prepare(void) { return (load_constants){0}; }
+VEC_INLINE v128_t load_4(const uint8_t *src, const load_constants *c) {
+  (void)c;
+  return wasm_v128_load(src); }
+VEC_INLINE void load_8(const uint8_t *src, v128_t out[2], const load_constants *c) {
+  (void)c;
   out[0] = wasm_v128_load(src);
   out[1] = wasm_v128_load(src + 16);
 }

@@ -1,6 +1,7 @@
 /* The body of a form whose values are floats of some encoding. The including
  * file defines FORM(suffix) -> its symbol, VALUE_BYTES, load_1 (one value) and,
- * for builds with vectors, load_8 and load_4. */
+ * for builds with vectors, load_8 and load_4 with the constants that they want:
+ * load_constants, made by load_prepare outside the loop. */
 #include "form_impl.h"
 
 void FORM(decode_scalar)(const uint8_t *src, float *dst, uint64_t n) {
@@ -28,12 +29,13 @@ VEC_INLINE void dot(const lnl_matmul *m, uint32_t row, uint32_t token, const uin
   const uint8_t *w = matmul_row(m, row);
   const float *x = m->x_f32 + (size_t)token * m->k;
   const size_t k = m->k;
+  const load_constants constants = load_prepare();
   v128_t even[MATMUL_TILE], odd[MATMUL_TILE];
   VEC_UNROLL for (uint32_t t = 0; t < n; t++) even[t] = odd[t] = vec_zero();
   size_t i = 0;
   for (; k - i >= 8; i += 8) {
     v128_t wide[2];
-    load_8(w + i * VALUE_BYTES, wide);
+    load_8(w + i * VALUE_BYTES, wide, &constants);
     VEC_UNROLL for (uint32_t t = 0; t < n; t++) {
       const float *at = x + t * k + i;
       even[t] = vec_madd(wide[0], wasm_v128_load(at), even[t]);
@@ -41,7 +43,7 @@ VEC_INLINE void dot(const lnl_matmul *m, uint32_t row, uint32_t token, const uin
     }
   }
   if (k - i >= 4) {
-    v128_t wide = load_4(w + i * VALUE_BYTES);
+    v128_t wide = load_4(w + i * VALUE_BYTES, &constants);
     VEC_UNROLL for (uint32_t t = 0; t < n; t++)
       even[t] = vec_madd(wide, wasm_v128_load(x + t * k + i), even[t]);
     i += 4;
@@ -62,10 +64,11 @@ static VEC_NOINLINE void dot_4(const lnl_matmul *m, uint32_t row, uint32_t token
 void FORM(matmul)(const lnl_matmul *m) { matmul_tiles(m, dot_1, dot_4); }
 
 void FORM(decode)(const uint8_t *src, float *dst, uint64_t n) {
+  const load_constants constants = load_prepare();
   uint64_t i = 0;
   for (; n - i >= 8; i += 8) {
     v128_t wide[2];
-    load_8(src + i * VALUE_BYTES, wide);
+    load_8(src + i * VALUE_BYTES, wide, &constants);
     wasm_v128_store(dst + i, wide[0]);
     wasm_v128_store(dst + i + 4, wide[1]);
   }

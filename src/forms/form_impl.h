@@ -48,10 +48,44 @@ static inline void matmul_tiles(const lnl_matmul *m, matmul_dot dot_1, matmul_do
   }
 }
 
-/* -factor times the sum of 32 quantised activations, in lane 0. */
-VEC_INLINE v128_t vec_zero_point(const int16_t *sums, v128_t minus_factor) {
-  return wasm_i32x4_dot_i16x8(wasm_v128_load32_zero(sums), minus_factor);
+/* The factors of four consecutive blocks that begin with a half each. */
+VEC_INLINE v128_t block_factors_4(const uint8_t *w, uint32_t block_bytes, const vec_half *half) {
+  v128_t upper = wasm_v128_load16_lane(w, vec_zero(), 1);
+  upper = wasm_v128_load16_lane(w + block_bytes, upper, 3);
+  upper = wasm_v128_load16_lane(w + 2 * block_bytes, upper, 5);
+  upper = wasm_v128_load16_lane(w + 3 * block_bytes, upper, 7);
+  return vec_half_to_f32(upper, half);
 }
+/* The sums of four consecutive blocks of 32 activations, as floats. */
+VEC_INLINE v128_t block_sums_4(const int16_t *sums) {
+  return wasm_f32x4_convert_i32x4(wasm_i32x4_extadd_pairwise_i16x8(wasm_v128_load(sums)));
+}
+
+/* Defines name##_matmul from dot(m, row, token, n, mode), once for each mode
+ * that is worth having in this build; in the relaxed build one of two is
+ * chosen by what the processor is good at, the results being the same. */
+#define MATMUL_ROW_FUNCTIONS(dot, mode)                                                                 \
+  static VEC_NOINLINE void dot##_1_##mode(const lnl_matmul *m, uint32_t row, uint32_t token) {          \
+    dot(m, row, token, 1, mode);                                                                        \
+  }                                                                                                     \
+  static VEC_NOINLINE void dot##_4_##mode(const lnl_matmul *m, uint32_t row, uint32_t token) {          \
+    dot(m, row, token, MATMUL_TILE, mode);                                                              \
+  }
+#if LNL_VEC == 2
+#define MATMUL_DEFINE(name, dot, slow_mode)                       \
+  MATMUL_ROW_FUNCTIONS(dot, VEC_I32)                              \
+  MATMUL_ROW_FUNCTIONS(dot, slow_mode)                            \
+  void name##_matmul(const lnl_matmul *m) {                       \
+    if (vec_dot_i32_is_fast())                                    \
+      matmul_tiles(m, dot##_1_VEC_I32, dot##_4_VEC_I32);          \
+    else                                                          \
+      matmul_tiles(m, dot##_1_##slow_mode, dot##_4_##slow_mode);  \
+  }
+#else
+#define MATMUL_DEFINE(name, dot, slow_mode) \
+  MATMUL_ROW_FUNCTIONS(dot, VEC_WIDE)       \
+  void name##_matmul(const lnl_matmul *m) { matmul_tiles(m, dot##_1_VEC_WIDE, dot##_4_VEC_WIDE); }
+#endif
 
 #endif
 #endif

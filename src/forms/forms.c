@@ -1,6 +1,10 @@
 /* The table of forms, and the layout of quantised activations. */
 #include "form_impl.h"
 
+#if LNL_VEC == 2 && !defined(__wasm__)
+bool vec_native_dot_i32_is_fast = true;
+#endif
+
 #define KERNEL_SUFFIX_ACT_F32 ".f32."
 #define KERNEL_SUFFIX_ACT_Q8 ".q8."
 

@@ -19,13 +19,12 @@ static inline uint32_t float_bits(float value) {
 }
 
 /* The half is moved into a float's fields and scaled by 2^112, which maps
- * subnormals, normals and zeros alike; only infinity and NaN (exponent 31)
- * need the float's own top exponent. Signaling NaNs keep their payload. */
+ * zeros, subnormals and normals alike; only infinity and NaN (exponent 31)
+ * need the float's own top exponent, and stay what they are when scaled. */
 static inline float half_to_float(uint16_t half) {
   uint32_t bits = (uint32_t)(half & 0x7fff) << 13;
   bits |= bits >= 0x0f800000u ? 0x7f800000u : 0;
   bits |= (uint32_t)(half & 0x8000) << 16;
-  if ((bits & 0x7f800000u) == 0x7f800000u) return float_from_bits(bits);
   return float_from_bits(bits) * 0x1p112f;
 }
 

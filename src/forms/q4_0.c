@@ -36,35 +36,54 @@ void q4_0_matmul_scalar(const lnl_matmul *m) {
 
 #if LNL_VEC
 
-VEC_INLINE void dot(const lnl_matmul *m, uint32_t row, uint32_t token, const uint32_t n) {
+VEC_INLINE vec_codes block_codes(const uint8_t *w, v128_t nibble, const vec_mode mode) {
+  const v128_t packed = wasm_v128_load(w + 2);
+  return vec_codes_make(wasm_v128_and(packed, nibble), wasm_v128_and(wasm_u16x8_shr(packed, 4), nibble), mode);
+}
+
+VEC_INLINE void dot(const lnl_matmul *m, uint32_t row, uint32_t token, const uint32_t n, const vec_mode mode) {
   const uint8_t *w = matmul_row(m, row);
-  const size_t k = m->k;
+  const size_t blocks = m->k / BLOCK;
   const lnl_q8 x = matmul_q8(m, token);
-  const v128_t nibble = vec_opaque_i16(0x0f0f), minus_zero = vec_opaque_i16(-ZERO);
-  v128_t acc[MATMUL_TILE];
+  const vec_half half = vec_half_make();
+  const v128_t nibble = vec_opaque_i16(0x0f0f), minus_zero = vec_opaque_f32(-ZERO);
+  v128_t acc[MATMUL_TILE], scale[MATMUL_TILE];
   VEC_UNROLL for (uint32_t t = 0; t < n; t++) acc[t] = vec_zero();
-  for (size_t b = 0; b < k / BLOCK; b++, w += BLOCK_BYTES) {
-    const v128_t packed = wasm_v128_load(w + 2);
-    const v128_t d = wasm_f32x4_splat(load_half(w));
-    const vec_codes low = vec_codes_make(wasm_v128_and(packed, nibble));
-    const vec_codes high = vec_codes_make(wasm_v128_and(wasm_u16x8_shr(packed, 4), nibble));
+  size_t b = 0;
+  for (; blocks - b >= 4; b += 4, w += 4 * BLOCK_BYTES) {
+    const v128_t d = block_factors_4(w, BLOCK_BYTES, &half);
     VEC_UNROLL for (uint32_t t = 0; t < n; t++) {
-      const size_t at = t * (k / 32) + b;
-      const int8_t *q = x.q + at * 32;
-      v128_t dot = vec_zero_point(x.sums + at * 2, minus_zero);
-      dot = vec_dot(dot, low, q);
-      dot = vec_dot(dot, high, q + 16);
-      const v128_t scale = wasm_f32x4_mul(d, wasm_v128_load32_splat(x.d + at));
-      acc[t] = vec_madd(wasm_f32x4_convert_i32x4(dot), scale, acc[t]);
+      const size_t at = t * blocks + b;
+      scale[t] = wasm_f32x4_mul(d, wasm_v128_load(x.d + at));
+      acc[t] = vec_madd(wasm_f32x4_mul(block_sums_4(x.sums + at * 2), minus_zero), scale[t], acc[t]);
+    }
+#define BLOCK_ADD(i)                                                                    \
+  {                                                                                     \
+    const vec_codes codes = block_codes(w + (i) * BLOCK_BYTES, nibble, mode);           \
+    VEC_UNROLL for (uint32_t t = 0; t < n; t++) {                                       \
+      const v128_t dot = vec_dot_codes(codes, x.q + (t * blocks + b + (i)) * 32, mode); \
+      acc[t] = vec_madd(wasm_f32x4_convert_i32x4(dot), VEC_LANE(scale[t], i), acc[t]);  \
+    }                                                                                   \
+  }
+    BLOCK_ADD(0)
+    BLOCK_ADD(1)
+    BLOCK_ADD(2)
+    BLOCK_ADD(3)
+#undef BLOCK_ADD
+  }
+  for (; b < blocks; b++, w += BLOCK_BYTES) {
+    const float d = load_half(w);
+    const vec_codes codes = block_codes(w, nibble, mode);
+    VEC_UNROLL for (uint32_t t = 0; t < n; t++) {
+      const size_t at = t * blocks + b;
+      const v128_t zero = wasm_i32x4_make(-ZERO * (x.sums[at * 2] + x.sums[at * 2 + 1]), 0, 0, 0);
+      const v128_t dot = wasm_i32x4_add(vec_dot_codes(codes, x.q + at * 32, mode), zero);
+      acc[t] = vec_madd(wasm_f32x4_convert_i32x4(dot), wasm_f32x4_splat(d * x.d[at]), acc[t]);
     }
   }
   VEC_UNROLL for (uint32_t t = 0; t < n; t++) *matmul_y(m, row, token + t) = vec_sum_f32(acc[t]);
 }
-static VEC_NOINLINE void dot_1(const lnl_matmul *m, uint32_t row, uint32_t token) { dot(m, row, token, 1); }
-static VEC_NOINLINE void dot_4(const lnl_matmul *m, uint32_t row, uint32_t token) {
-  dot(m, row, token, MATMUL_TILE);
-}
-void q4_0_matmul(const lnl_matmul *m) { matmul_tiles(m, dot_1, dot_4); }
+MATMUL_DEFINE(q4_0, dot, VEC_I16)
 
 void q4_0_decode(const uint8_t *src, float *dst, uint64_t n) {
   const v128_t nibble = wasm_i8x16_splat(15), zero = wasm_i8x16_splat(ZERO);

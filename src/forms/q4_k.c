@@ -75,60 +75,56 @@ VEC_INLINE v128_t scales_mins(const uint8_t *packed) {
 VEC_INLINE v128_t low_i16_to_f32(v128_t v) { return wasm_f32x4_convert_i32x4(wasm_i32x4_extend_low_i16x8(v)); }
 VEC_INLINE v128_t high_i16_to_f32(v128_t v) { return wasm_f32x4_convert_i32x4(wasm_i32x4_extend_high_i16x8(v)); }
 
-/* What a block subtracts for one token: min dmin of each sub-block times the
- * sum of its activations. */
-VEC_INLINE v128_t subtract_mins(v128_t acc, v128_t minus_mins, v128_t x_d, const int16_t *sums) {
-  const v128_t sum = wasm_f32x4_convert_i32x4(wasm_i32x4_extadd_pairwise_i16x8(wasm_v128_load(sums)));
-  return vec_madd(wasm_f32x4_mul(sum, x_d), minus_mins, acc);
+/* The four sub-blocks of half a block, whose factors d sc and -dmin m are
+ * given, with the activations from value `at` of token 0 on. */
+VEC_INLINE void dot_half(v128_t *acc, const uint8_t *codes, v128_t d, v128_t minus_min, v128_t nibble,
+                         const lnl_q8 *x, size_t k, size_t at, const uint32_t n, const vec_mode mode) {
+  v128_t scale[MATMUL_TILE];
+  VEC_UNROLL for (uint32_t t = 0; t < n; t++) {
+    const size_t first = t * k + at;
+    const v128_t x_d = wasm_v128_load(x->d + first / 32);
+    const v128_t sums = block_sums_4(x->sums + first / 16);
+    acc[t] = vec_madd(wasm_f32x4_mul(sums, x_d), minus_min, acc[t]);
+    scale[t] = wasm_f32x4_mul(d, x_d);
+  }
+#define SUB_BLOCK(j)                                                                                    \
+  {                                                                                                     \
+    const v128_t first = wasm_v128_load(codes + (j) / 2 * 32);                                          \
+    const v128_t second = wasm_v128_load(codes + (j) / 2 * 32 + 16);                                    \
+    const vec_codes sub = vec_codes_make(wasm_v128_and((j) % 2 ? wasm_u16x8_shr(first, 4) : first, nibble),   \
+                                         wasm_v128_and((j) % 2 ? wasm_u16x8_shr(second, 4) : second, nibble), \
+                                         mode);                                                         \
+    VEC_UNROLL for (uint32_t t = 0; t < n; t++) {                                                       \
+      const v128_t dot = vec_dot_codes(sub, x->q + t * k + at + 32 * (j), mode);                        \
+      acc[t] = vec_madd(wasm_f32x4_convert_i32x4(dot), VEC_LANE(scale[t], j), acc[t]);                  \
+    }                                                                                                   \
+  }
+  SUB_BLOCK(0)
+  SUB_BLOCK(1)
+  SUB_BLOCK(2)
+  SUB_BLOCK(3)
+#undef SUB_BLOCK
 }
 
-VEC_INLINE void dot(const lnl_matmul *m, uint32_t row, uint32_t token, const uint32_t n) {
+VEC_INLINE void dot(const lnl_matmul *m, uint32_t row, uint32_t token, const uint32_t n, const vec_mode mode) {
   const uint8_t *w = matmul_row(m, row);
   const size_t k = m->k;
   const lnl_q8 x = matmul_q8(m, token);
   const v128_t nibble = vec_opaque_i16(0x0f0f);
   v128_t acc[MATMUL_TILE];
-  float scale[MATMUL_TILE][SUB_BLOCKS];
   VEC_UNROLL for (uint32_t t = 0; t < n; t++) acc[t] = vec_zero();
-  for (size_t b = 0; b < k / BLOCK; b++, w += BLOCK_BYTES) {
+  for (size_t at = 0; at < k; at += BLOCK, w += BLOCK_BYTES) {
     const v128_t packed = scales_mins(w + SCALES_AT);
     const v128_t scales = wasm_u16x8_extend_low_u8x16(packed), mins = wasm_u16x8_extend_high_u8x16(packed);
     const v128_t d = wasm_f32x4_splat(load_half(w)), minus_dmin = wasm_f32x4_splat(-load_half(w + 2));
-    const v128_t d_low = wasm_f32x4_mul(low_i16_to_f32(scales), d);
-    const v128_t d_high = wasm_f32x4_mul(high_i16_to_f32(scales), d);
-    const v128_t min_low = wasm_f32x4_mul(low_i16_to_f32(mins), minus_dmin);
-    const v128_t min_high = wasm_f32x4_mul(high_i16_to_f32(mins), minus_dmin);
-    VEC_UNROLL for (uint32_t t = 0; t < n; t++) {
-      const size_t at = t * (k / 32) + b * SUB_BLOCKS;
-      const v128_t x_low = wasm_v128_load(x.d + at), x_high = wasm_v128_load(x.d + at + 4);
-      acc[t] = subtract_mins(acc[t], min_low, x_low, x.sums + at * 2);
-      acc[t] = subtract_mins(acc[t], min_high, x_high, x.sums + at * 2 + 8);
-      wasm_v128_store(scale[t], wasm_f32x4_mul(d_low, x_low));
-      wasm_v128_store(scale[t] + 4, wasm_f32x4_mul(d_high, x_high));
-    }
-    VEC_UNROLL for (int j = 0; j < SUB_BLOCKS; j += 2) {
-      const v128_t first = wasm_v128_load(w + CODES_AT + 16 * j);
-      const v128_t second = wasm_v128_load(w + CODES_AT + 16 * j + 16);
-      VEC_UNROLL for (int half = 0; half < 2; half++) {
-        const vec_codes a = vec_codes_make(
-            wasm_v128_and(half ? wasm_u16x8_shr(first, 4) : first, nibble));
-        const vec_codes b_ = vec_codes_make(
-            wasm_v128_and(half ? wasm_u16x8_shr(second, 4) : second, nibble));
-        VEC_UNROLL for (uint32_t t = 0; t < n; t++) {
-          const int8_t *q = x.q + t * k + b * BLOCK + (size_t)(j + half) * 32;
-          const v128_t dot = vec_dot(vec_dot(vec_zero(), a, q), b_, q + 16);
-          acc[t] = vec_madd(wasm_f32x4_convert_i32x4(dot), wasm_v128_load32_splat(&scale[t][j + half]), acc[t]);
-        }
-      }
-    }
+    dot_half(acc, w + CODES_AT, wasm_f32x4_mul(low_i16_to_f32(scales), d),
+             wasm_f32x4_mul(low_i16_to_f32(mins), minus_dmin), nibble, &x, k, at, n, mode);
+    dot_half(acc, w + CODES_AT + 64, wasm_f32x4_mul(high_i16_to_f32(scales), d),
+             wasm_f32x4_mul(high_i16_to_f32(mins), minus_dmin), nibble, &x, k, at + 128, n, mode);
   }
   VEC_UNROLL for (uint32_t t = 0; t < n; t++) *matmul_y(m, row, token + t) = vec_sum_f32(acc[t]);
 }
-static VEC_NOINLINE void dot_1(const lnl_matmul *m, uint32_t row, uint32_t token) { dot(m, row, token, 1); }
-static VEC_NOINLINE void dot_4(const lnl_matmul *m, uint32_t row, uint32_t token) {
-  dot(m, row, token, MATMUL_TILE);
-}
-void q4_k_matmul(const lnl_matmul *m) { matmul_tiles(m, dot_1, dot_4); }
+MATMUL_DEFINE(q4_k, dot, VEC_I16)
 
 /* 16 values step code - offset, rounded as the specification rounds. */
 VEC_INLINE void store_values(float *dst, v128_t codes, v128_t step, v128_t offset) {

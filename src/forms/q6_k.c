@@ -58,9 +58,35 @@ VEC_INLINE v128_t codes_load(const uint8_t *w, int half, int part, int group, v1
                       wasm_v128_and(high_at_4, upper));
 }
 
-/* sum of scale * sum of activations over 128 values, as floats times x_d. */
-VEC_INLINE v128_t zero_points(v128_t scales, const int16_t *sums, v128_t x_d) {
-  return wasm_f32x4_mul(wasm_f32x4_convert_i32x4(wasm_i32x4_dot_i16x8(scales, wasm_v128_load(sums))), x_d);
+/* 16 codes ready to be multiplied, with their scale. The scale takes part in
+ * the integer product: 16 values give at most 63 * 128 * 127 * 16 / 4 lanes,
+ * 32 of them less than 2^24, which a float holds exactly. */
+typedef struct scaled_codes {
+#if LNL_VEC == 2
+  v128_t codes, scale;
+#else
+  v128_t low, high; /* code times scale, as int16 */
+#endif
+} scaled_codes;
+
+VEC_INLINE scaled_codes scaled_codes_make(v128_t codes, const uint8_t *scale_at) {
+  const v128_t scale = wasm_i16x8_extend_low_i8x16(wasm_v128_load8_splat(scale_at));
+#if LNL_VEC == 2
+  return (scaled_codes){codes, scale};
+#else
+  return (scaled_codes){wasm_i16x8_mul(wasm_u16x8_extend_low_u8x16(codes), scale),
+                        wasm_i16x8_mul(wasm_u16x8_extend_high_u8x16(codes), scale)};
+#endif
+}
+VEC_INLINE v128_t scaled_codes_dot(const scaled_codes *c, const int8_t *q) {
+#if LNL_VEC == 2
+  v128_t dot = wasm_i32x4_dot_i16x8(vec_relaxed_dot_i16(wasm_v128_load(q), c->codes), c->scale);
+#else
+  v128_t dot = wasm_i32x4_add(wasm_i32x4_dot_i16x8(c->low, wasm_i16x8_load8x8(q)),
+                              wasm_i32x4_dot_i16x8(c->high, wasm_i16x8_load8x8(q + 8)));
+#endif
+  VEC_KEEP(dot);
+  return dot;
 }
 
 VEC_INLINE void dot(const lnl_matmul *m, uint32_t row, uint32_t token, const uint32_t n) {
@@ -68,34 +94,36 @@ VEC_INLINE void dot(const lnl_matmul *m, uint32_t row, uint32_t token, const uin
   const size_t k = m->k;
   const lnl_q8 x = matmul_q8(m, token);
   const v128_t nibble = vec_opaque_i16(0x0f0f), upper = vec_opaque_i16(0x3030);
-  v128_t acc[MATMUL_TILE];
-  float scale[MATMUL_TILE][16];
+  const v128_t minus_zero = vec_opaque_f32(-ZERO);
+  v128_t acc[MATMUL_TILE], scale[MATMUL_TILE];
   VEC_UNROLL for (uint32_t t = 0; t < n; t++) acc[t] = vec_zero();
-  for (size_t b = 0; b < k / BLOCK; b++, w += BLOCK_BYTES) {
-    const float d = load_half(w + D_AT);
-    const v128_t minus_zero = wasm_f32x4_splat((float)-ZERO * d), d_all = wasm_f32x4_splat(d);
+  for (size_t at = 0; at < k; at += BLOCK, w += BLOCK_BYTES) {
+    const v128_t d = wasm_f32x4_splat(load_half(w + D_AT));
     VEC_UNROLL for (int half = 0; half < 2; half++) {
       const v128_t scales = wasm_i16x8_load8x8(w + SCALES_AT + 8 * half);
-      const v128_t low = wasm_f32x4_mul(wasm_f32x4_convert_i32x4(wasm_i32x4_extend_low_i16x8(scales)), d_all);
-      const v128_t high = wasm_f32x4_mul(wasm_f32x4_convert_i32x4(wasm_i32x4_extend_high_i16x8(scales)), d_all);
       VEC_UNROLL for (uint32_t t = 0; t < n; t++) {
-        const size_t at = t * (k / 32) + b * 8 + (size_t)half * 4;
-        const v128_t x_d = wasm_v128_load(x.d + at);
-        acc[t] = vec_madd(zero_points(scales, x.sums + at * 2, x_d), minus_zero, acc[t]);
-        wasm_v128_store(scale[t] + 8 * half, wasm_f32x4_mul(low, wasm_i32x4_shuffle(x_d, x_d, 0, 0, 1, 1)));
-        wasm_v128_store(scale[t] + 8 * half + 4, wasm_f32x4_mul(high, wasm_i32x4_shuffle(x_d, x_d, 2, 2, 3, 3)));
+        const size_t first = t * k + at + (size_t)half * 128;
+        scale[t] = wasm_f32x4_mul(d, wasm_v128_load(x.d + first / 32));
+        const v128_t zero = wasm_i32x4_dot_i16x8(scales, wasm_v128_load(x.sums + first / 16));
+        acc[t] = vec_madd(wasm_f32x4_mul(wasm_f32x4_convert_i32x4(zero), minus_zero), scale[t], acc[t]);
       }
+#define GROUP(group)                                                                                        \
+  {                                                                                                         \
+    const uint8_t *scale_at = w + SCALES_AT + 8 * half + 2 * (group);                                       \
+    const scaled_codes first = scaled_codes_make(codes_load(w, half, 0, group, nibble, upper), scale_at);   \
+    const scaled_codes second = scaled_codes_make(codes_load(w, half, 1, group, nibble, upper), scale_at + 1); \
+    VEC_UNROLL for (uint32_t t = 0; t < n; t++) {                                                           \
+      const int8_t *q = x.q + t * k + at + 128 * half + 32 * (group);                                       \
+      const v128_t dot = wasm_i32x4_add(scaled_codes_dot(&first, q), scaled_codes_dot(&second, q + 16));    \
+      acc[t] = vec_madd(wasm_f32x4_convert_i32x4(dot), VEC_LANE(scale[t], group), acc[t]);                  \
+    }                                                                                                       \
+  }
+      GROUP(0)
+      GROUP(1)
+      GROUP(2)
+      GROUP(3)
+#undef GROUP
     }
-    VEC_UNROLL for (int half = 0; half < 2; half++)
-      VEC_UNROLL for (int part = 0; part < 2; part++)
-        VEC_UNROLL for (int group = 0; group < 4; group++) {
-          const vec_codes codes = vec_codes_make(codes_load(w, half, part, group, nibble, upper));
-          const int at = 8 * half + 2 * group + part;
-          VEC_UNROLL for (uint32_t t = 0; t < n; t++) {
-            const v128_t dot = vec_dot(vec_zero(), codes, x.q + t * k + b * BLOCK + (size_t)at * 16);
-            acc[t] = vec_madd(wasm_f32x4_convert_i32x4(dot), wasm_v128_load32_splat(&scale[t][at]), acc[t]);
-          }
-        }
   }
   VEC_UNROLL for (uint32_t t = 0; t < n; t++) *matmul_y(m, row, token + t) = vec_sum_f32(acc[t]);
 }

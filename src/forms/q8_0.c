@@ -29,116 +29,120 @@ void q8_0_matmul_scalar(const lnl_matmul *m) {
 
 #if LNL_VEC
 
-#if LNL_VEC == 2
-/* Neither operand is 7 bits wide, so a sign moves from one to the other. With
- * s = -1 where that sign is negative, else 0, and ~v = v ^ s:
+/* VEC_I32: neither operand is 7 bits wide, so a sign moves from one to the
+ * other. With s = -1 where that sign is negative, else 0, and ~v = v ^ s:
  *
- *   one token:  a w = |a| (~w - s) = |a| ~w - |a| s
- *   a tile:     a w = (w ^ s)(~a - s) - a s'
+ *   one token:  a w = |a| ~w - |a| s,  s and ~ by the sign of a
+ *   a tile:     a w = u ~a + n u - n a,  s and ~ by the sign of w, u = w ^ s, n = -s
  *
  * In the first |a| is the 7-bit operand (a is never -128). In the second it is
- * u = w ^ s, 0..127 for every int8 w: for w < 0, w = -u - 1 and so
- * a w = -a u - a, where ~a u = -a u - u. Both are exact for w = -128, where the
+ * u, 0..127 for every int8 w: where w < 0, w = -u - 1 and ~a = -a - 1, so that
+ * u ~a + u - a = -a u - a = a w. Both are exact for w = -128, too, where the
  * usual (w ^ s) - s overflows, and both give every lane the same integer. */
-typedef struct q8_0_weights {
-  v128_t u[2], negative[2]; /* w ^ s; 1 where w < 0 */
-  v128_t s[2], start;       /* start: the sum of u over negative w */
-} q8_0_weights;
-#else
-typedef struct q8_0_weights {
-  v128_t w[4];
-} q8_0_weights;
-#endif
+typedef struct q8_weights {
+  v128_t w[4];                    /* VEC_WIDE */
+  v128_t u[2], s[2], n[2], start; /* VEC_I32; start: the sum of n u */
+} q8_weights;
 
-VEC_INLINE q8_0_weights weights_load(const uint8_t *w) {
-  q8_0_weights out;
+VEC_INLINE q8_weights weights_load(const uint8_t *w, const vec_mode mode) {
+  q8_weights out;
 #if LNL_VEC == 2
-  const v128_t one = wasm_i8x16_splat(1);
-  out.start = vec_zero();
-  VEC_UNROLL for (int i = 0; i < 2; i++) {
-    const v128_t v = wasm_v128_load(w + 16 * i);
-    out.s[i] = wasm_i8x16_lt(v, vec_zero());
-    out.u[i] = wasm_v128_xor(v, out.s[i]);
-    out.negative[i] = wasm_v128_and(out.s[i], one);
-    out.start = vec_relaxed_dot(out.negative[i], out.u[i], out.start);
+  if (mode == VEC_I32) {
+    const v128_t one = wasm_i8x16_splat(1);
+    out.start = vec_zero();
+    VEC_UNROLL for (int i = 0; i < 2; i++) {
+      const v128_t v = wasm_v128_load(w + 16 * i);
+      out.s[i] = wasm_i8x16_lt(v, vec_zero());
+      out.u[i] = wasm_v128_xor(v, out.s[i]);
+      out.n[i] = wasm_v128_and(out.s[i], one);
+      out.start = vec_relaxed_dot_i32(out.n[i], out.u[i], out.start);
+    }
+    return out;
   }
-#else
-  VEC_UNROLL for (int i = 0; i < 4; i++) out.w[i] = wasm_i16x8_load8x8(w + 8 * i);
 #endif
+  (void)mode;
+  VEC_UNROLL for (int i = 0; i < 4; i++) out.w[i] = wasm_i16x8_load8x8(w + 8 * i);
   return out;
 }
 
-VEC_INLINE v128_t weights_dot(const q8_0_weights *w, const int8_t *q) {
+VEC_INLINE v128_t weights_dot(const q8_weights *w, const int8_t *q, const vec_mode mode) {
 #if LNL_VEC == 2
-  v128_t dot = w->start, excess = vec_zero();
-  VEC_UNROLL for (int i = 0; i < 2; i++) {
-    const v128_t a = wasm_v128_load(q + 16 * i);
-    dot = vec_relaxed_dot(wasm_v128_xor(a, w->s[i]), w->u[i], dot);
-    VEC_KEEP(dot);
-    excess = vec_relaxed_dot(a, w->negative[i], excess);
-    VEC_KEEP(excess);
-  }
-  return wasm_i32x4_sub(dot, excess);
-#else
-  v128_t dot = vec_zero();
-  VEC_UNROLL for (int i = 0; i < 4; i++) {
-    dot = wasm_i32x4_add(dot, wasm_i32x4_dot_i16x8(w->w[i], wasm_i16x8_load8x8(q + 8 * i)));
-    VEC_KEEP(dot);
-  }
-  return dot;
-#endif
-}
-
-/* The same lanes for a single use of the block. */
-VEC_INLINE v128_t block_dot(const uint8_t *w, const int8_t *q) {
-#if LNL_VEC == 2
-  v128_t dot = vec_zero(), excess = vec_zero();
-  VEC_UNROLL for (int i = 0; i < 2; i++) {
-    const v128_t a = wasm_v128_load(q + 16 * i);
-    const v128_t s = wasm_i8x16_lt(a, vec_zero());
-    const v128_t size = wasm_i8x16_abs(a);
-    dot = vec_relaxed_dot(wasm_v128_xor(wasm_v128_load(w + 16 * i), s), size, dot);
-    VEC_KEEP(dot);
-    excess = vec_relaxed_dot(s, size, excess);
-    VEC_KEEP(excess);
-  }
-  return wasm_i32x4_sub(dot, excess);
-#else
-  const q8_0_weights wide = weights_load(w);
-  return weights_dot(&wide, q);
-#endif
-}
-
-VEC_INLINE v128_t block_scaled(v128_t acc, v128_t dot, v128_t d, const float *x_d) {
-  return vec_madd(wasm_f32x4_convert_i32x4(dot), wasm_f32x4_mul(d, wasm_v128_load32_splat(x_d)), acc);
-}
-
-static VEC_NOINLINE void dot_1(const lnl_matmul *m, uint32_t row, uint32_t token) {
-  const uint8_t *w = matmul_row(m, row);
-  const lnl_q8 x = matmul_q8(m, token);
-  v128_t acc = vec_zero();
-  for (size_t b = 0; b < m->k / BLOCK; b++, w += BLOCK_BYTES)
-    acc = block_scaled(acc, block_dot(w + 2, x.q + b * BLOCK), wasm_f32x4_splat(load_half(w)), x.d + b);
-  *matmul_y(m, row, token) = vec_sum_f32(acc);
-}
-
-static VEC_NOINLINE void dot_4(const lnl_matmul *m, uint32_t row, uint32_t token) {
-  const uint8_t *w = matmul_row(m, row);
-  const size_t blocks = m->k / BLOCK;
-  const lnl_q8 x = matmul_q8(m, token);
-  v128_t acc[MATMUL_TILE];
-  VEC_UNROLL for (int t = 0; t < MATMUL_TILE; t++) acc[t] = vec_zero();
-  for (size_t b = 0; b < blocks; b++, w += BLOCK_BYTES) {
-    const q8_0_weights wide = weights_load(w + 2);
-    const v128_t d = wasm_f32x4_splat(load_half(w));
-    VEC_UNROLL for (int t = 0; t < MATMUL_TILE; t++) {
-      const size_t at = t * blocks + b;
-      acc[t] = block_scaled(acc[t], weights_dot(&wide, x.q + at * BLOCK), d, x.d + at);
+  if (mode == VEC_I32) {
+    v128_t dot = w->start, excess = vec_zero();
+    VEC_UNROLL for (int i = 0; i < 2; i++) {
+      const v128_t a = wasm_v128_load(q + 16 * i);
+      dot = vec_relaxed_dot_i32(wasm_v128_xor(a, w->s[i]), w->u[i], dot);
+      VEC_KEEP(dot);
+      excess = vec_relaxed_dot_i32(a, w->n[i], excess);
+      VEC_KEEP(excess);
     }
+    return wasm_i32x4_sub(dot, excess);
   }
-  VEC_UNROLL for (int t = 0; t < MATMUL_TILE; t++) *matmul_y(m, row, token + t) = vec_sum_f32(acc[t]);
+#endif
+  (void)mode;
+  return vec_dot_wide(vec_zero(), w->w, q);
 }
-void q8_0_matmul(const lnl_matmul *m) { matmul_tiles(m, dot_1, dot_4); }
+
+/* The same lanes, for a single use of the block. */
+VEC_INLINE v128_t block_dot(const uint8_t *w, const int8_t *q, const vec_mode mode) {
+#if LNL_VEC == 2
+  if (mode == VEC_I32) {
+    v128_t dot = vec_zero(), excess = vec_zero();
+    VEC_UNROLL for (int i = 0; i < 2; i++) {
+      const v128_t a = wasm_v128_load(q + 16 * i);
+      const v128_t s = wasm_i8x16_lt(a, vec_zero()), size = wasm_i8x16_abs(a);
+      dot = vec_relaxed_dot_i32(wasm_v128_xor(wasm_v128_load(w + 16 * i), s), size, dot);
+      VEC_KEEP(dot);
+      excess = vec_relaxed_dot_i32(s, size, excess);
+      VEC_KEEP(excess);
+    }
+    return wasm_i32x4_sub(dot, excess);
+  }
+#endif
+  const q8_weights wide = weights_load(w, mode);
+  return weights_dot(&wide, q, mode);
+}
+
+/* acc[t] += the block's product with token t, times scale[t] in all lanes. */
+VEC_INLINE void block_add(v128_t *acc, const v128_t *scale, const uint8_t *w, const int8_t *q, size_t k,
+                          const uint32_t n, const vec_mode mode) {
+  if (n == 1) {
+    acc[0] = vec_madd(wasm_f32x4_convert_i32x4(block_dot(w + 2, q, mode)), scale[0], acc[0]);
+    return;
+  }
+  const q8_weights weights = weights_load(w + 2, mode);
+  VEC_UNROLL for (uint32_t t = 0; t < n; t++)
+    acc[t] = vec_madd(wasm_f32x4_convert_i32x4(weights_dot(&weights, q + t * k, mode)), scale[t], acc[t]);
+}
+
+VEC_INLINE void dot(const lnl_matmul *m, uint32_t row, uint32_t token, const uint32_t n, const vec_mode mode) {
+  const uint8_t *w = matmul_row(m, row);
+  const size_t k = m->k, blocks = k / BLOCK;
+  const lnl_q8 x = matmul_q8(m, token);
+  const vec_half half = vec_half_make();
+  v128_t acc[MATMUL_TILE], scales[MATMUL_TILE], scale[MATMUL_TILE];
+  VEC_UNROLL for (uint32_t t = 0; t < n; t++) acc[t] = vec_zero();
+  size_t b = 0;
+  for (; blocks - b >= 4; b += 4, w += 4 * BLOCK_BYTES) {
+    const v128_t d = block_factors_4(w, BLOCK_BYTES, &half);
+    VEC_UNROLL for (uint32_t t = 0; t < n; t++)
+      scales[t] = wasm_f32x4_mul(d, wasm_v128_load(x.d + t * blocks + b));
+#define BLOCK_ADD(i)                                                                             \
+  VEC_UNROLL for (uint32_t t = 0; t < n; t++) scale[t] = VEC_LANE(scales[t], i);                 \
+  block_add(acc, scale, w + (i) * BLOCK_BYTES, x.q + (b + (i)) * BLOCK, k, n, mode);
+    BLOCK_ADD(0)
+    BLOCK_ADD(1)
+    BLOCK_ADD(2)
+    BLOCK_ADD(3)
+#undef BLOCK_ADD
+  }
+  for (; b < blocks; b++, w += BLOCK_BYTES) {
+    VEC_UNROLL for (uint32_t t = 0; t < n; t++) scale[t] = wasm_f32x4_splat(load_half(w) * x.d[t * blocks + b]);
+    block_add(acc, scale, w, x.q + b * BLOCK, k, n, mode);
+  }
+  VEC_UNROLL for (uint32_t t = 0; t < n; t++) *matmul_y(m, row, token + t) = vec_sum_f32(acc[t]);
+}
+MATMUL_DEFINE(q8_0, dot, VEC_WIDE)
 
 void q8_0_decode(const uint8_t *src, float *dst, uint64_t n) {
   for (; n; n -= BLOCK, src += BLOCK_BYTES, dst += BLOCK) {

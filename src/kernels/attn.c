@@ -62,8 +62,15 @@ typedef struct attn_tile {
   float *sums;    /* [n, d_value]: the weighted values so far */
 } attn_tile;
 
-VEC_INLINE v128_t kv_load_4(const void *kv, const bool f16, size_t i) {
-  return f16 ? vec_half_to_f32(wasm_i32x4_load16x4((const uint16_t *)kv + i)) : wasm_v128_load((const float *)kv + i);
+VEC_INLINE void kv_load_8(v128_t out[2], const void *kv, const bool f16, size_t i, const vec_half *half) {
+  if (f16) {
+    const v128_t halves = wasm_v128_load((const uint16_t *)kv + i);
+    out[0] = vec_half_low(halves, half);
+    out[1] = vec_half_high(halves, half);
+  } else {
+    out[0] = wasm_v128_load((const float *)kv + i);
+    out[1] = wasm_v128_load((const float *)kv + i + 4);
+  }
 }
 
 /* weights[h][p] = scale q_h . k_p. One order of additions for every n. */
@@ -71,16 +78,18 @@ VEC_INLINE void tile_scores(const attn_tile *tile, const uint32_t n, const bool 
   const lnl_attn *a = tile->a;
   const uint32_t d = a->d_head;
   const float *q = a->q + (size_t)tile->head * d;
+  const vec_half half = vec_half_make();
   for (uint32_t p = 0; p < tile->count; p++) {
     const size_t at = ((size_t)(tile->first + p) * a->n_kv_head + tile->kv_head) * d;
     v128_t even[ATTN_HEADS], odd[ATTN_HEADS];
     VEC_UNROLL for (uint32_t h = 0; h < n; h++) even[h] = odd[h] = vec_zero();
     uint32_t i = 0;
     for (; d - i >= 8; i += 8) {
-      const v128_t low = kv_load_4(a->k, f16, at + i), high = kv_load_4(a->k, f16, at + i + 4);
+      v128_t key[2];
+      kv_load_8(key, a->k, f16, at + i, &half);
       VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
-        even[h] = vec_madd(low, wasm_v128_load(q + (size_t)h * d + i), even[h]);
-        odd[h] = vec_madd(high, wasm_v128_load(q + (size_t)h * d + i + 4), odd[h]);
+        even[h] = vec_madd(key[0], wasm_v128_load(q + (size_t)h * d + i), even[h]);
+        odd[h] = vec_madd(key[1], wasm_v128_load(q + (size_t)h * d + i + 4), odd[h]);
       }
     }
     VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
@@ -100,6 +109,7 @@ VEC_INLINE void tile_values(const attn_tile *tile, const uint32_t n, const bool 
   const uint32_t d = a->d_value;
   const size_t stride = (size_t)a->n_kv_head * d;
   const size_t start = ((size_t)tile->first * a->n_kv_head + tile->kv_head) * d;
+  const vec_half half = vec_half_make();
   uint32_t i = 0;
   for (; d - i >= 8; i += 8) {
     v128_t low[ATTN_HEADS], high[ATTN_HEADS];
@@ -109,11 +119,12 @@ VEC_INLINE void tile_values(const attn_tile *tile, const uint32_t n, const bool 
     }
     for (uint32_t p = 0; p < tile->count; p++) {
       const size_t at = start + p * stride + i;
-      const v128_t v_low = kv_load_4(a->v, f16, at), v_high = kv_load_4(a->v, f16, at + 4);
+      v128_t value[2];
+      kv_load_8(value, a->v, f16, at, &half);
       VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
         const v128_t weight = wasm_v128_load32_splat(tile->weights + h * ATTN_TILE + p);
-        low[h] = vec_madd(weight, v_low, low[h]);
-        high[h] = vec_madd(weight, v_high, high[h]);
+        low[h] = vec_madd(weight, value[0], low[h]);
+        high[h] = vec_madd(weight, value[1], high[h]);
       }
     }
     VEC_UNROLL for (uint32_t h = 0; h < n; h++) {

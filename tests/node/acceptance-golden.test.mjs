@@ -30,12 +30,30 @@ test('the fixtures hold the models that these tests are about', { skip }, () => 
   assert.ok(runnable.some((file) => file.includes('-00001-of-')), 'a split model');
 });
 
+/**
+ * Quantised models: the reference multiplies by activations rounded in another
+ * way, so tokens may part where two are nearly as likely. Along the reference's
+ * own first 16 tokens each log-probability must be within 0.15 of its; where our
+ * free run parts from it, the token we took was as good as that allows.
+ */
+async function assertNear(model, reference, tokens) {
+  const wanted = reference.greedy_tokens.slice(0, GREEDY_PREFIX);
+  const rows = await rowsOf(model, [...reference.prompt_tokens, ...wanted.slice(0, -1)]);
+  const parted = wanted.findIndex((id, i) => tokens[i] !== id);
+  wanted.forEach((id, i) => {
+    const ours = logSoftmax(rows[reference.prompt_tokens.length - 1 + i]);
+    const theirs = reference.first_logprobs[i];
+    assert.ok(Math.abs(ours[id] - theirs) <= 0.15, `step ${i}: token ${id} has ${ours[id]}, reference ${theirs}`);
+    if (i === parted) assert.ok(ours[tokens[i]] - ours[id] <= 0.3, `step ${i}: ${tokens[i]} in place of ${id}`);
+  });
+}
+
 for (const file of runnable) {
   for (const module of MODULES) {
     test(`${file}, ${module} build: the tokens of the reference`, async () => {
       const reference = references[file];
       const types = typesOf.get(file);
-      const model = await open(fixture(file), { module });
+      const model = await open(fixture(file), { module, allLogits: true });
       try {
         const { result, text } = await generate(model, reference.prompt, {
           maxTokens: reference.greedy_tokens.length, logprobs: true, ignoreEos: true,
@@ -51,13 +69,7 @@ for (const file of runnable) {
           }
           return;
         }
-        const wanted = reference.greedy_tokens.slice(0, GREEDY_PREFIX);
-        const parted = wanted.findIndex((id, i) => result.tokens[i] !== id);
-        if (parted < 0) return;
-        const rows = await rowsOf(model, [...reference.prompt_tokens, ...wanted.slice(0, parted)]);
-        const ours = logSoftmax(rows.at(-1))[wanted[parted]];
-        const theirs = reference.first_logprobs[parted];
-        assert.ok(Math.abs(ours - theirs) <= 0.15, `step ${parted}: token ${wanted[parted]} has ${ours}, reference ${theirs}`);
+        await assertNear(model, reference, result.tokens);
       } finally {
         await model.close();
       }
@@ -104,14 +116,21 @@ for (const [quant, value, first] of PERPLEXITY) {
   }
 }
 
-test('the bundled model generates without the fixtures, the same on both builds as recorded', async () => {
-  // recorded from this project's own f32-checked run; llama.cpp's ids for the same file and prompt
-  const wanted = [271, 261, 345, 981, 270, 369, 987, 363, 285, 336, 993, 270, 312, 394, 981, 299];
+test('the bundled model, which needs no fixtures, agrees with llama.cpp on both builds', async () => {
+  const reference = { // of generations.json, so that a clone by itself can check its one model
+    prompt_tokens: [1, 299, 972, 261, 803, 267, 972, 294],
+    greedy_tokens: [271, 261, 345, 981, 270, 369, 987, 363, 285, 336, 993, 270, 312, 394, 981, 299],
+    first_logprobs: [
+      -0.77492, -0.72426, -2.69605, -0.91822, -1.43222, -2.72654, -1.20539, -0.72161, -0.11812, -1.72004, -1.48003, -1.39974,
+      -1.24839, -2.24754, -0.62983, -1.64187,
+    ],
+  };
   for (const module of MODULES) {
-    const model = await open(BUNDLED, { module });
-    const { result } = await generate(model, 'In the beginning', { maxTokens: 16 });
+    const model = await open(BUNDLED, { module, allLogits: true });
+    const { result } = await generate(model, 'In the beginning', { maxTokens: GREEDY_PREFIX });
+    assert.deepEqual(result.promptTokens, reference.prompt_tokens);
+    assert.deepEqual(result.tokens.slice(0, 11), reference.greedy_tokens.slice(0, 11));
+    await assertNear(model, reference, result.tokens);
     await model.close();
-    assert.deepEqual(result.promptTokens, [1, 299, 972, 261, 803, 267, 972, 294]);
-    assert.deepEqual(result.tokens, wanted, module);
   }
 });

@@ -56,9 +56,10 @@ test('too small a budget: at least two suggestions, each with its saving, and th
   assert.ok(explanation.suggestions.length >= 2, `${explanation.suggestions.length} suggestions`);
   for (const suggestion of explanation.suggestions) {
     assert.ok(suggestion.text.length > 10);
-    assert.equal(typeof suggestion.enough, 'boolean');
+    assert.equal(typeof suggestion.sufficient, 'boolean');
+    assert.ok(suggestion.saves_bytes >= 0);
   }
-  assert.ok(explanation.suggestions.some((s) => s.enough), 'one that is enough');
+  assert.ok(explanation.suggestions.some((s) => s.sufficient), 'one that is enough');
   const source = countingSource(bigPath);
   await assert.rejects(open(source, { memory: '1 GiB' }), (error) => {
     assert.equal(error.code, 'DOES_NOT_FIT');

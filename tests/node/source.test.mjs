@@ -1,0 +1,234 @@
+// Sources by themselves, against a server that counts and misbehaves.
+import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import http from 'node:http';
+import { after, before, test } from 'node:test';
+import { HttpSource } from '../../js-glue/source-http.js';
+import { FileSource } from '../../js-glue/source-node.js';
+import { describeSource, openSource } from '../../js-glue/source.js';
+import { temporary } from '../lib/fixtures.mjs';
+import { startServer } from '../lib/http-server.mjs';
+
+const SIZE = 3_000_000;
+const DATA = Buffer.alloc(SIZE);
+for (let i = 0; i < SIZE; i++) DATA[i] = (i * 31 + (i >> 8)) & 255;
+DATA.write('GGUF');
+
+let server;
+before(async () => { server = await startServer({ '/m.gguf': DATA }); });
+after(() => server.close());
+
+function sourceWith(fault, options) {
+  server.reset();
+  server.faults['/m.gguf'] = fault;
+  return new HttpSource(`${server.url}/m.gguf?token=secret`, options);
+}
+
+/** Everything from `at` on, through readForward. */
+async function readAll(source, at = 0, step = 100_000) {
+  const parts = [];
+  for (;;) {
+    const bytes = await source.readForward(at, step);
+    if (bytes.length === 0) return Buffer.concat(parts);
+    parts.push(Buffer.from(bytes));
+    at += bytes.length;
+  }
+}
+
+test('Range: exactly the bytes asked for, size and counts known', async () => {
+  const source = sourceWith({});
+  assert.deepEqual(Buffer.from(await source.read(0, 1000)), DATA.subarray(0, 1000));
+  assert.equal(source.size, SIZE);
+  assert.deepEqual(Buffer.from(await source.read(SIZE - 10, 1000)), DATA.subarray(SIZE - 10));
+  assert.equal((await source.read(SIZE, 10)).length, 0);
+  assert.deepEqual(source.stats, { bytesRead: 1010, requests: 2 });
+  assert.equal(server.stats('/m.gguf').bytes, 1010);
+});
+
+test('a forward run is one request; gaps up to 1 MiB are read over, larger ones are not', async () => {
+  const source = sourceWith({});
+  assert.deepEqual(await readAll(source), DATA);
+  assert.equal(server.stats('/m.gguf').requests, 1);
+  const jumping = sourceWith({});
+  await jumping.readForward(0, 100);
+  await jumping.readForward(500_000, 100);
+  assert.equal(server.stats('/m.gguf').requests, 1);
+  const bytes = await jumping.readForward(2_900_000, 50);
+  assert.deepEqual(Buffer.from(bytes), DATA.subarray(2_900_000, 2_900_000 + bytes.length));
+  assert.equal(server.stats('/m.gguf').requests, 2);
+  jumping.close();
+});
+
+test('no Range: one forward stream serves header and weights, and going back starts it again', async () => {
+  const source = sourceWith({ noRange: true });
+  const start = Buffer.from(await source.read(0, 1000));
+  assert.deepEqual(start, DATA.subarray(0, start.length));
+  assert.equal(source.rangeRead, false);
+  assert.equal(source.size, SIZE);
+  assert.deepEqual(await readAll(source, start.length), DATA.subarray(start.length));
+  assert.equal(server.stats('/m.gguf').requests, 1);
+  assert.deepEqual(Buffer.from(await source.read(5, 3)), DATA.subarray(5, 8));
+  assert.equal(server.stats('/m.gguf').requests, 2);
+  source.close();
+});
+
+test('an unknown size stays unknown, and the end is the end', async () => {
+  const source = sourceWith({ noRange: true, noLength: true });
+  assert.deepEqual(await readAll(source), DATA);
+  assert.equal(source.size, undefined);
+});
+
+test('a hidden Content-Range: the size comes from HEAD, and each byte is right', async () => {
+  const source = sourceWith({ contentRange: 'hidden' });
+  assert.deepEqual(Buffer.from(await source.read(0, 500)), DATA.subarray(0, 500));
+  assert.equal(source.size, SIZE);
+  assert.deepEqual(Buffer.from(await source.read(SIZE - 5, 500)), DATA.subarray(SIZE - 5));
+});
+
+test('a cut connection is taken up where it broke', async () => {
+  const source = sourceWith((request, attempt) => (attempt < 3 ? { cutAt: 700_000 } : {}));
+  assert.deepEqual(await readAll(source), DATA);
+  const { ranges } = server.stats('/m.gguf');
+  assert.equal(ranges.length, 4);
+  assert.match(ranges[1].range, /^bytes=[1-9]\d*-$/);
+});
+
+test('a connection that breaks each time gives up with a typed error', async () => {
+  const source = sourceWith({ noRange: true, cutAt: 1000 });
+  await assert.rejects(readAll(source), (error) => ['NETWORK', 'SOURCE_TRUNCATED'].includes(error.code) && error.remedy !== '');
+  assert.ok(server.stats('/m.gguf').requests <= 5);
+});
+
+test('a body shorter than its headers say is not silently short', async () => {
+  const short = sourceWith({ lieAbout: 1_000_000 });
+  assert.equal((await short.read(999_990, 20)).length, 10, 'the rest that is there');
+  await assert.rejects(short.read(1_000_000, 20), { code: 'HTTP_RANGE' });
+  const other = sourceWith({ noLength: true, cutAt: 900 });
+  await assert.rejects(other.read(0, 1000), (error) => ['NETWORK', 'SOURCE_TRUNCATED'].includes(error.code));
+});
+
+for (const [name, fault, code, check] of [
+  ['404', { status: 404 }, 'SOURCE_NOT_FOUND', /404/],
+  ['410', { status: 410 }, 'SOURCE_NOT_FOUND', /410/],
+  ['403', { status: 403 }, 'HTTP_STATUS', /403/],
+  ['500', { status: 500 }, 'HTTP_STATUS', /500/],
+  ['an HTML page', { body: '<!doctype html><p>sign in' }, 'NOT_GGUF', /text\/html/],
+  ['another range than asked', { contentRange: 'bytes 7-1006/3000000' }, 'HTTP_RANGE', /from 0 .* from 7/],
+]) {
+  test(`${name}: ${code}, naming the address without its query`, async () => {
+    await assert.rejects(sourceWith(fault).read(0, 1000), (error) => {
+      assert.equal(error.name, 'LinealError');
+      assert.equal(error.code, code);
+      assert.match(error.message, check);
+      assert.match(error.message, /\/m\.gguf/);
+      assert.doesNotMatch(error.message, /secret/);
+      assert.notEqual(error.remedy, '');
+      return true;
+    });
+  });
+}
+
+test('a GGUF that is called text/html is a GGUF', async () => {
+  const source = sourceWith({ headers: { 'Content-Type': 'text/html' } });
+  assert.equal((await source.read(0, 100)).length, 100);
+});
+
+test('a file that is replaced meanwhile: SOURCE_CHANGED, by ETag and by size', async () => {
+  const byTag = sourceWith((request, attempt) => ({ etag: `"v${attempt}"` }));
+  await byTag.read(0, 100);
+  await assert.rejects(byTag.read(100, 100), { code: 'SOURCE_CHANGED' });
+  const bySize = sourceWith((request, attempt) => (attempt === 0 ? {} : { truncateAt: SIZE - 1 }));
+  await bySize.read(0, 100);
+  await assert.rejects(bySize.read(100, 100), { code: 'SOURCE_CHANGED' });
+});
+
+test('no server: NETWORK at once; an abort: ABORTED', async () => {
+  const closed = await startServer({});
+  await closed.close();
+  const start = Date.now();
+  await assert.rejects(new HttpSource(`${closed.url}/m.gguf`).read(0, 10), { code: 'NETWORK' });
+  assert.ok(Date.now() - start < 1000);
+  const controller = new AbortController();
+  const slow = sourceWith({ chunk: 1000, delay: 20 });
+  const reading = slow.read(0, 1_000_000, controller.signal);
+  setTimeout(() => controller.abort(), 50);
+  await assert.rejects(reading, { code: 'ABORTED' });
+});
+
+test('an empty file: no bytes, size 0', async () => {
+  const empty = await startServer({ '/e': Buffer.alloc(0) });
+  const source = new HttpSource(`${empty.url}/e`);
+  assert.equal((await source.read(0, 100)).length, 0);
+  assert.equal(source.size, 0);
+  await empty.close();
+});
+
+test('headers are sent with each request', async () => {
+  const seen = [];
+  const listener = http.createServer((request, response) => {
+    seen.push(request.headers.authorization);
+    response.writeHead(206, { 'Content-Range': 'bytes 0-3/4', 'Content-Length': 4 }).end('GGUF');
+  });
+  await new Promise((resolve) => { listener.listen(0, '127.0.0.1', resolve); });
+  const source = new HttpSource(`http://127.0.0.1:${listener.address().port}/x`, { headers: { Authorization: 'Bearer t' } });
+  await source.read(0, 4);
+  assert.deepEqual(seen, ['Bearer t']);
+  listener.close();
+});
+
+// A 6 GiB file whose byte at each offset is known without holding it.
+const HUGE = 6 * 2 ** 30;
+const byteAt = (offset) => (offset / 4096) % 251 | 0;
+
+test('offsets beyond 4 GiB are right over HTTP', async () => {
+  const listener = http.createServer((request, response) => {
+    const [, first, last] = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range).map(Number);
+    const end = Math.min(last || first + 8191, HUGE - 1);
+    const body = Buffer.from(Array.from({ length: end - first + 1 }, (_, i) => byteAt(first + i)));
+    response.writeHead(206, { 'Content-Range': `bytes ${first}-${first + body.length - 1}/${HUGE}` }).end(body);
+  });
+  await new Promise((resolve) => { listener.listen(0, '127.0.0.1', resolve); });
+  const source = new HttpSource(`http://127.0.0.1:${listener.address().port}/x`);
+  for (const offset of [2 ** 31 - 2, 2 ** 32 + 12_345, HUGE - 8]) {
+    const bytes = await source.read(offset, 8);
+    assert.deepEqual([...bytes], Array.from({ length: 8 }, (_, i) => byteAt(offset + i)));
+    const [first] = await source.readForward(offset, 8);
+    assert.equal(first, byteAt(offset));
+  }
+  assert.equal(source.size, HUGE);
+  source.close();
+  listener.close();
+});
+
+test('offsets beyond 4 GiB are right in a file', () => {
+  const path = temporary('sparse.bin');
+  const fd = fs.openSync(path, 'w');
+  fs.writeSync(fd, 'here', 4.5 * 2 ** 30);
+  fs.closeSync(fd);
+  const source = new FileSource(path);
+  assert.equal(source.size, 4.5 * 2 ** 30 + 4);
+  const target = new Uint8Array(8);
+  assert.equal(source.readSync(4.5 * 2 ** 30 - 2, target), 6);
+  assert.equal(Buffer.from(target).toString(), '\0\0here\0\0');
+  assert.equal(source.readSync(source.size, target), 0);
+  source.close();
+  source.close();
+});
+
+test('files: missing, a folder, unreadable', () => {
+  assert.throws(() => new FileSource(temporary('none')), { code: 'SOURCE_NOT_FOUND' });
+  assert.throws(() => new FileSource(import.meta.dirname ?? '.'), { code: 'SOURCE_UNREADABLE' });
+});
+
+test('Blobs and custom sources: at most 4 MiB at a time, checked', async () => {
+  const [blob] = describeSource(new Blob([new Uint8Array(5 << 20)]));
+  const source = await openSource(blob);
+  assert.equal((await source.read(0, 5 << 20)).length, 4 << 20);
+  assert.equal((await source.read(5 << 20, 10)).length, 0);
+  const custom = await openSource(describeSource({ size: 10, read: (_offset, length) => new Uint8Array(length + 1) })[0]);
+  await assert.rejects(custom.read(0, 10), { code: 'BAD_ARGUMENT' });
+  let closed = 0;
+  const closing = await openSource(describeSource({ read: () => new Uint8Array(0), close: () => { closed++; } })[0]);
+  await closing.close();
+  assert.equal(closed, 1);
+});

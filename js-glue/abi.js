@@ -8,12 +8,33 @@ const ABI_VERSION = 1;
 
 export const STATUS = /** @type {const} */ ({ OK: 0, NEED_BYTES: 1, MORE: 2, CANCELLED: 3, CONTEXT_FULL: 4 });
 export const TEXT = /** @type {const} */ ({
-  EXPLAIN_JSON: 0, EXPLAIN: 1, INSPECT_JSON: 2, INSPECT: 3, MEMORY_JSON: 4, PLAN_JSON: 5,
+  EXPLAIN_JSON: 0,
+  EXPLAIN: 1,
+  INSPECT_JSON: 2,
+  INSPECT: 3,
+  MEMORY_JSON: 4,
+  PLAN_JSON: 5,
 });
 // In the order of the NUM_ enumeration.
 const NUMBER_NAMES = /** @type {const} */ ([
-  'fits', 'nCtx', 'nCtxTrain', 'nVocab', 'nPast', 'bos', 'eos', 'hasTokenizer', 'allocCalls', 'growCalls',
-  'liveBytes', 'highWaterBytes', 'hostBytes', 'chunk', 'weightBytes', 'loadedBytes', 'addsBos', 'liveBlocks',
+  'fits',
+  'nCtx',
+  'nCtxTrain',
+  'nVocab',
+  'nPast',
+  'bos',
+  'eos',
+  'hasTokenizer',
+  'allocCalls',
+  'growCalls',
+  'liveBytes',
+  'highWaterBytes',
+  'hostBytes',
+  'chunk',
+  'weightBytes',
+  'loadedBytes',
+  'addsBos',
+  'liveBlocks',
   'headerBytes',
 ]);
 /** @typedef {typeof NUMBER_NAMES[number]} NumberName */
@@ -23,7 +44,6 @@ const NUMBER = /** @type {Record<NumberName, number>} */ (
 
 const HOST_KIND = { browser: 0, node: 1, wasi: 2, native: 3 };
 const KV_TYPE = { auto: 0, f32: 1, f16: 2 };
-const ISA_NAMES = ['scalar', 'base', 'relaxed'];
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
@@ -64,9 +84,10 @@ async function compile(url) {
     }
   } catch (error) {
     const text = error instanceof Error ? error.message : String(error);
-    const Code = error instanceof WebAssembly.CompileError ? 'WASM_UNSUPPORTED' : 'WASM_UNAVAILABLE';
-    throw new LinealError(Code, `the module ${url.href} could not be loaded: ${text}`, {
-      detail: { url: url.href }, cause: error,
+    const code = error instanceof WebAssembly.CompileError ? 'WASM_UNSUPPORTED' : 'WASM_UNAVAILABLE';
+    throw new LinealError(code, `the module ${url.href} could not be loaded: ${text}`, {
+      detail: { url: url.href },
+      cause: error,
     });
   }
   try {
@@ -74,7 +95,8 @@ async function compile(url) {
   } catch (error) {
     const text = error instanceof Error ? error.message : String(error);
     throw new LinealError('WASM_UNSUPPORTED', `the engine refused the module ${url.href}: ${text}`, {
-      detail: { url: url.href }, cause: error,
+      detail: { url: url.href },
+      cause: error,
     });
   }
 }
@@ -105,20 +127,25 @@ export class Core {
     const exports = /** @type {any} */ (instance.exports);
     const version = exports.lnl_abi_version?.() >>> 0;
     if (version !== ABI_VERSION) {
-      throw new LinealError('WASM_VERSION', `the module speaks ABI ${version}, this package speaks ${ABI_VERSION}`, {
-        detail: { module: version, package: ABI_VERSION },
-      });
+      throw new LinealError(
+        'WASM_VERSION',
+        `the module speaks ABI ${version}, this package speaks ${ABI_VERSION}`,
+        {
+          detail: { module: version, package: ABI_VERSION },
+        },
+      );
     }
     exports._initialize?.();
-    const flags = (host.canMap ? 1 : 0) | (host.canGrow ? 2 : 0) | (host.memory64 ? 4 : 0)
-      | (host.syncRead ? 8 : 0) | (host.rangeRead ? 16 : 0) | (host.isolated ? 32 : 0);
+    const flags =
+      (host.canMap ? 1 : 0) |
+      (host.canGrow ? 2 : 0) |
+      (host.memory64 ? 4 : 0) |
+      (host.syncRead ? 8 : 0) |
+      (host.rangeRead ? 16 : 0) |
+      (host.isolated ? 32 : 0);
     core.#engine = core.#call('open', HOST_KIND[host.kind], flags, host.threads, host.maxMemoryBytes) >>> 0;
     if (core.#engine === 0) throw core.#failure(-1, 'no memory for the engine');
     return core;
-  }
-
-  get isa() {
-    return ISA_NAMES[this.#call('isa')] ?? 'unknown';
   }
 
   /** Whether a trap has ended this instance. */
@@ -188,8 +215,14 @@ export class Core {
 
   /** @param {{ context: number, memory: number, kvType: 'auto' | 'f32' | 'f16', chunk: number, allLogits: boolean }} options */
   plan(options) {
-    this.#status('plan', options.context, options.memory, KV_TYPE[options.kvType], options.chunk,
-      options.allLogits ? 1 : 0);
+    this.#status(
+      'plan',
+      options.context,
+      options.memory,
+      KV_TYPE[options.kvType],
+      options.chunk,
+      options.allLogits ? 1 : 0,
+    );
   }
 
   // --- texts and numbers --------------------------------------------------------
@@ -412,10 +445,14 @@ export class Core {
   #failure(status, fallback) {
     const code = this.#cString(this.#call('status_name', status));
     const message = this.#engine === 0 ? '' : this.#cString(this.#call('error', this.#engine));
-    return new LinealError(code || 'INTERNAL', message || fallback || this.#cString(this.#call('status_text', status)), {
-      remedy: this.#cString(this.#call('status_remedy', status)),
-      detail: { status },
-    });
+    return new LinealError(
+      code || 'INTERNAL',
+      message || fallback || this.#cString(this.#call('status_text', status)),
+      {
+        remedy: this.#cString(this.#call('status_remedy', status)),
+        detail: { status },
+      },
+    );
   }
 
   /** @param {number} pointer */

@@ -1,8 +1,8 @@
 // The two places where an engine can run, with one interface: in this thread
 // (LocalBackend), or in a worker that holds a LocalBackend (WorkerBackend).
 // One backend, one engine.
-import { Engine, closedError } from './engine.js';
-import { LinealError } from './errors.js';
+import { Engine } from './engine.js';
+import { LinealError, closedError } from './errors.js';
 import { isNode } from './caps.js';
 import { Rpc, portOf } from './rpc.js';
 
@@ -117,7 +117,12 @@ async function startWorker(onGone) {
     const worker = new threads.Worker(new URL('./worker.js', import.meta.url));
     worker.on('error', (error) => onGone(String(error)));
     worker.on('exit', (code) => onGone(`it ended with code ${code}`));
-    return { target: worker, terminate: async () => { await worker.terminate(); } };
+    return {
+      target: worker,
+      terminate: async () => {
+        await worker.terminate();
+      },
+    };
   }
   const worker = new Worker(new URL('./worker.js', import.meta.url), { type: 'module' });
   worker.addEventListener('error', (event) => {
@@ -136,7 +141,12 @@ export class WorkerBackend {
   /** @type {((offset: number, length: number) => Promise<Uint8Array>)[]} */ #readers = [];
 
   static async start() {
-    const state = { gone: '', fail: (/** @type {string} */ reason) => { state.gone = reason; } };
+    const state = {
+      gone: '',
+      fail: (/** @type {string} */ reason) => {
+        state.gone = reason;
+      },
+    };
     const backend = new WorkerBackend(await startWorker((reason) => state.fail(reason)));
     state.fail = (reason) => backend.fail(reason);
     if (state.gone) backend.fail(state.gone);
@@ -154,8 +164,11 @@ export class WorkerBackend {
 
   /** @param {string} reason */
   fail(reason) {
-    this.#rpc.fail(this.#closed ? closedError()
-      : new LinealError('WORKER_FAILED', `the worker stopped: ${reason}`, { detail: { reason } }));
+    this.#rpc.fail(
+      this.#closed
+        ? closedError()
+        : new LinealError('WORKER_FAILED', `the worker stopped: ${reason}`, { detail: { reason } }),
+    );
     if (!this.#closed) this.#terminate();
   }
 
@@ -180,8 +193,11 @@ export class WorkerBackend {
   /** @param {string} method @param {Descriptor[]} parts @param {PlanOptions} options @param {EngineContext} context */
   async #start(method, parts, options, context) {
     this.#onProgress = context.onProgress;
-    const result = await this.#rpc.call(method, { parts: this.#portable(parts), options, progress: Boolean(context.onProgress) },
-      context.signal);
+    const result = await this.#rpc.call(
+      method,
+      { parts: this.#portable(parts), options, progress: Boolean(context.onProgress) },
+      context.signal,
+    );
     this.#onProgress = undefined;
     return result;
   }

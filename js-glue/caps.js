@@ -5,29 +5,32 @@ import { LinealError, badArgument } from './errors.js';
 // (module (func (param v128) (result v128)
 //   local.get 0  i32x4.extadd_pairwise_i16x8_s))
 const SIMD_PROBE = new Uint8Array([
-  0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 6, 1, 0x60, 1, 0x7b, 1, 0x7b, 3, 2, 1, 0,
-  10, 8, 1, 6, 0, 0x20, 0, 0xfd, 0x7e, 0x0b,
+  0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 6, 1, 0x60, 1, 0x7b, 1, 0x7b, 3, 2, 1, 0, 10, 8, 1, 6, 0, 0x20, 0, 0xfd,
+  0x7e, 0x0b,
 ]);
 // (module (func (param v128 v128 v128) (result v128)
 //   local.get 0  local.get 1  local.get 2  f32x4.relaxed_madd
 //   local.get 1  local.get 2  i32x4.relaxed_dot_i8x16_i7x16_add_s))
 const RELAXED_PROBE = new Uint8Array([
-  0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 8, 1, 0x60, 3, 0x7b, 0x7b, 0x7b, 1, 0x7b, 3, 2, 1, 0,
-  10, 20, 1, 18, 0, 0x20, 0, 0x20, 1, 0x20, 2, 0xfd, 0x85, 2, 0x20, 1, 0x20, 2, 0xfd, 0x93, 2, 0x0b,
+  0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 8, 1, 0x60, 3, 0x7b, 0x7b, 0x7b, 1, 0x7b, 3, 2, 1, 0, 10, 20, 1, 18, 0,
+  0x20, 0, 0x20, 1, 0x20, 2, 0xfd, 0x85, 2, 0x20, 1, 0x20, 2, 0xfd, 0x93, 2, 0x0b,
 ]);
 
 // (module (func (export "f") (param i32 i32 i32) (result i32)
 //   local.get 0  i8x16.splat  local.get 1  i8x16.splat  local.get 2  i32x4.splat
 //   i32x4.relaxed_dot_i8x16_i7x16_add_s  i32x4.extract_lane 0))
 const DOT_PROBE = new Uint8Array([
-  0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 8, 1, 0x60, 3, 0x7f, 0x7f, 0x7f, 1, 0x7f, 3, 2, 1, 0,
-  7, 5, 1, 1, 0x66, 0, 0, 10, 22, 1, 20, 0, 0x20, 0, 0xfd, 0x0f, 0x20, 1, 0xfd, 0x0f, 0x20, 2, 0xfd, 0x11,
-  0xfd, 0x93, 2, 0xfd, 0x1b, 0, 0x0b,
+  0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 8, 1, 0x60, 3, 0x7f, 0x7f, 0x7f, 1, 0x7f, 3, 2, 1, 0, 7, 5, 1, 1, 0x66,
+  0, 0, 10, 22, 1, 20, 0, 0x20, 0, 0xfd, 0x0f, 0x20, 1, 0xfd, 0x0f, 0x20, 2, 0xfd, 0x11, 0xfd, 0x93, 2, 0xfd,
+  0x1b, 0, 0x0b,
 ]);
 
 /** Whether this is Node (or a program that offers its file interface). */
-export const isNode = typeof process === 'object' && process !== null
-  && typeof process.versions?.node === 'string' && !('type' in process && process.type === 'renderer');
+export const isNode =
+  typeof process === 'object' &&
+  process !== null &&
+  typeof process.versions?.node === 'string' &&
+  !('type' in process && process.type === 'renderer');
 
 /** Whether this is the main thread of a browser page. */
 export const isPage = typeof document === 'object' && typeof window === 'object';
@@ -35,25 +38,26 @@ export const isPage = typeof document === 'object' && typeof window === 'object'
 /** @type {Promise<boolean> | undefined} */
 let relaxed;
 
-/** Whether the engine takes relaxed SIMD. On Node 20 this turns it on first. */
+/** Whether the engine, as it is, takes relaxed SIMD and computes it rightly. */
 export function relaxedSupported() {
-  relaxed ??= probeRelaxed();
+  relaxed ??= (async () => WebAssembly.validate(RELAXED_PROBE) && dotWorks(0))();
   return relaxed;
 }
 
-async function probeRelaxed() {
-  const v8 = isNode ? await import('node:v8') : undefined;
-  if (!WebAssembly.validate(RELAXED_PROBE)) {
-    // Node 20 has it behind a flag, which works inside the running process. Not
-    // tried where it is on already: later versions complain about the unknown flag.
-    v8?.setFlagsFromString('--experimental-wasm-relaxed-simd');
-    if (!v8 || !WebAssembly.validate(RELAXED_PROBE)) return false;
-  }
-  if (await dotWorks(0)) return true;
-  // The baseline compiler of Node 20 adds the product twice where the register of
-  // the accumulator may be overwritten; its optimising compiler is right.
-  v8?.setFlagsFromString('--no-liftoff');
-  return v8 !== undefined && dotWorks(1);
+/**
+ * Node 20 has relaxed SIMD behind a flag that works inside the running process,
+ * and a baseline compiler that adds the product twice where the register of the
+ * accumulator may be overwritten; its optimising compiler is right. Both flags
+ * hold for the whole process, so they are set only for who asks for 'relaxed'.
+ */
+async function relaxedForced() {
+  if (await relaxedSupported()) return true;
+  if (!isNode) return false;
+  const v8 = await import('node:v8');
+  if (!WebAssembly.validate(RELAXED_PROBE)) v8.setFlagsFromString('--experimental-wasm-relaxed-simd');
+  v8.setFlagsFromString('--no-liftoff');
+  relaxed = (async () => WebAssembly.validate(RELAXED_PROBE) && dotWorks(1))();
+  return relaxed;
 }
 
 /**
@@ -62,7 +66,9 @@ async function probeRelaxed() {
  */
 async function dotWorks(attempt) {
   const { instance } = await WebAssembly.instantiate(new Uint8Array([...DOT_PROBE, 0, 2, 1, attempt]));
-  return /** @type {(a: number, b: number, acc: number) => number} */ (instance.exports.f)(-100, 100, 7) === -39993;
+  return (
+    /** @type {(a: number, b: number, acc: number) => number} */ (instance.exports.f)(-100, 100, 7) === -39993
+  );
 }
 
 /**
@@ -78,11 +84,15 @@ export async function chooseModule(wish = 'auto') {
     throw new LinealError('WASM_UNSUPPORTED', 'this engine has no WebAssembly SIMD');
   }
   if (wish === 'base') return 'base';
-  if (await relaxedSupported()) return 'relaxed';
+  if (await (wish === 'relaxed' ? relaxedForced() : relaxedSupported())) return 'relaxed';
   if (wish === 'relaxed') {
-    throw new LinealError('WASM_UNSUPPORTED', 'this engine has no relaxed SIMD, and the module asked for needs it', {
-      remedy: "use module: 'auto' or 'base'",
-    });
+    throw new LinealError(
+      'WASM_UNSUPPORTED',
+      'this engine has no relaxed SIMD, and the module asked for needs it',
+      {
+        remedy: "use module: 'auto' or 'base'",
+      },
+    );
   }
   return 'base';
 }
@@ -97,8 +107,9 @@ export function probeCapabilities(overrides = {}, source = {}) {
   if (!['browser', 'node', 'wasi', 'native'].includes(kind)) {
     throw badArgument(`host.kind is 'browser', 'node', 'wasi' or 'native', not '${String(kind)}'`);
   }
-  const isolated = typeof SharedArrayBuffer !== 'undefined'
-    && (isNode || /** @type {any} */ (globalThis).crossOriginIsolated === true);
+  const isolated =
+    typeof SharedArrayBuffer !== 'undefined' &&
+    (isNode || /** @type {any} */ (globalThis).crossOriginIsolated === true);
   /** @type {import('./index.d.ts').HostCapabilities} */
   const host = {
     kind,
@@ -115,7 +126,8 @@ export function probeCapabilities(overrides = {}, source = {}) {
     if (!(name in host)) throw badArgument(`host has no capability '${name}'`);
     if (value !== undefined) /** @type {any} */ (host)[name] = value;
   }
-  if (!Number.isInteger(host.threads) || host.threads < 1) throw badArgument('host.threads is a whole number from 1');
+  if (!Number.isInteger(host.threads) || host.threads < 1)
+    throw badArgument('host.threads is a whole number from 1');
   if (!(host.maxMemoryBytes >= 0)) throw badArgument('host.maxMemoryBytes is a number of bytes from 0');
   return host;
 }

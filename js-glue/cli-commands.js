@@ -33,7 +33,19 @@ export const COMMANDS = {
   generate: {
     usage: 'MODEL --prompt TEXT [options]',
     summary: 'Continue a text.',
-    options: ['prompt', 'ids', 'max-tokens', ...SAMPLING, 'stop', 'ignore-eos', 'parse-special', 'no-bos', 'logprobs', 'stats', ...PLAN],
+    options: [
+      'prompt',
+      'ids',
+      'max-tokens',
+      ...SAMPLING,
+      'stop',
+      'ignore-eos',
+      'parse-special',
+      'no-bos',
+      'logprobs',
+      'stats',
+      ...PLAN,
+    ],
     run: runGenerate,
   },
   tokenize: {
@@ -112,7 +124,9 @@ function progressLine(values) {
     update({ phase, loaded, total }) {
       if (!shown) return;
       const mib = (/** @type {number} */ n) => (n / 2 ** 20).toFixed(1);
-      const text = total ? `${phase} ${mib(loaded)} of ${mib(total)} MiB, ${Math.floor((loaded / total) * 100)} %` : `${phase} ${mib(loaded)} MiB`;
+      const text = total
+        ? `${phase} ${mib(loaded)} of ${mib(total)} MiB, ${Math.floor((loaded / total) * 100)} %`
+        : `${phase} ${mib(loaded)} MiB`;
       process.stderr.write(`\r${text.padEnd(width)}`);
       width = text.length;
     },
@@ -158,10 +172,16 @@ async function runInspect(source, values, signal) {
 async function runTokenize(source, values, signal) {
   const tokenizer = await openTokenizer(source, { ...headerOptions(values), signal });
   try {
-    const tokens = await tokenizer.encode(values.text, { addSpecial: !values['no-bos'], parseSpecial: values['parse-special'] });
+    const tokens = await tokenizer.encode(values.text, {
+      addSpecial: !values['no-bos'],
+      parseSpecial: values['parse-special'],
+    });
     const pieces = await tokenizer.pieces(tokens);
     if (values.json) printJson({ tokens: Array.from(tokens), pieces });
-    else process.stdout.write(pieces.map((piece, i) => `${String(tokens[i]).padStart(8)}  ${JSON.stringify(piece)}\n`).join(''));
+    else
+      process.stdout.write(
+        pieces.map((piece, i) => `${String(tokens[i]).padStart(8)}  ${JSON.stringify(piece)}\n`).join(''),
+      );
   } finally {
     await tokenizer.close();
   }
@@ -195,7 +215,10 @@ async function runGenerate(source, values, signal) {
       signal,
     });
     for await (const piece of generation) {
-      if (!values.json && !process.stdout.write(piece)) await new Promise((resolve) => { process.stdout.once('drain', resolve); });
+      if (!values.json && !process.stdout.write(piece))
+        await new Promise((resolve) => {
+          process.stdout.once('drain', resolve);
+        });
     }
     const result = await generation.done;
     const timings = {
@@ -236,8 +259,9 @@ async function runGenerate(source, values, signal) {
  */
 function printStats(result, t, info) {
   const { planned, measured } = result.memory;
-  const lines = /** @type {(keyof typeof planned)[]} */ (Object.keys(planned))
-    .map((key) => `  ${key.padEnd(8)} ${String(planned[key]).padStart(14)} ${String(measured[key]).padStart(14)}`);
+  const lines = /** @type {(keyof typeof planned)[]} */ (Object.keys(planned)).map(
+    (key) => `  ${key.padEnd(8)} ${String(planned[key]).padStart(14)} ${String(measured[key]).padStart(14)}`,
+  );
   process.stderr.write(`
 finish       ${result.finishReason}
 load         ${t.load_ms} ms (module ${info.module}, ${info.threads} thread)
@@ -269,7 +293,12 @@ async function runLogits(source, values, signal) {
     } finally {
       closeSync(file);
     }
-    const result = { n_tok: rows, n_vocab: model.info.vocabSize, out: values.out, bytes: rows * model.info.vocabSize * 4 };
+    const result = {
+      n_tok: rows,
+      n_vocab: model.info.vocabSize,
+      out: values.out,
+      bytes: rows * model.info.vocabSize * 4,
+    };
     if (values.json) printJson(result);
     else process.stdout.write(`${values.out}: float32 [${result.n_tok}, ${result.n_vocab}]\n`);
   } finally {
@@ -283,9 +312,14 @@ function openForWriting(path) {
   try {
     return openSync(path, 'w');
   } catch (error) {
-    throw new LinealError('BAD_ARGUMENT', `'${path}' cannot be written (${/** @type {NodeJS.ErrnoException} */ (error).code})`, {
-      remedy: 'give --out a file in a folder that exists and that you may write', cause: error,
-    });
+    throw new LinealError(
+      'BAD_ARGUMENT',
+      `'${path}' cannot be written (${/** @type {NodeJS.ErrnoException} */ (error).code})`,
+      {
+        remedy: 'give --out a file in a folder that exists and that you may write',
+        cause: error,
+      },
+    );
   }
 }
 
@@ -304,7 +338,10 @@ async function runPerplexity(source, values, signal) {
     const chunks = Math.floor(tokens.length / length);
     if (length < 4) throw usage(`--context ${length} is too short to score`, 'give at least 4');
     if (chunks === 0) {
-      throw usage(`'${values.file}' has ${tokens.length} tokens, and one chunk takes ${length}`, 'give a longer text or a smaller --context');
+      throw usage(
+        `'${values.file}' has ${tokens.length} tokens, and one chunk takes ${length}`,
+        'give a longer text or a smaller --context',
+      );
     }
     const from = Math.floor(length / 2);
     const line = progressLine(values);
@@ -320,9 +357,18 @@ async function runPerplexity(source, values, signal) {
       line.update({ phase: 'weights', loaded: chunk + 1, total: chunks });
     }
     line.clear();
-    const result = { perplexity: Math.exp(sum / scored), tokens: tokens.length, scored, chunks, context: length };
+    const result = {
+      perplexity: Math.exp(sum / scored),
+      tokens: tokens.length,
+      scored,
+      chunks,
+      context: length,
+    };
     if (values.json) printJson(result);
-    else process.stdout.write(`perplexity ${result.perplexity.toFixed(4)} (${scored} of ${tokens.length} tokens scored, ${chunks} chunks of ${length})\n`);
+    else
+      process.stdout.write(
+        `perplexity ${result.perplexity.toFixed(4)} (${scored} of ${tokens.length} tokens scored, ${chunks} chunks of ${length})\n`,
+      );
   } finally {
     await model.close();
   }
@@ -334,27 +380,39 @@ function readText(path) {
   try {
     return readFileSync(path, 'utf8');
   } catch (error) {
-    throw new LinealError('SOURCE_NOT_FOUND', `the text '${path}' cannot be read (${/** @type {NodeJS.ErrnoException} */ (error).code})`, {
-      detail: { source: path }, cause: error,
-    });
+    throw new LinealError(
+      'SOURCE_NOT_FOUND',
+      `the text '${path}' cannot be read (${/** @type {NodeJS.ErrnoException} */ (error).code})`,
+      {
+        detail: { source: path },
+        cause: error,
+      },
+    );
   }
 }
 
 /** @type {Command['run']} */
 async function runBench(source, values, signal) {
   const warnings = [];
-  if ((values.threads ?? 1) > 1) warnings.push(`${values.threads} threads were asked for; this version runs on 1`);
-  const plan = await explain(source, planOptions({ ...values, memory: undefined, context: undefined }, signal));
+  if ((values.threads ?? 1) > 1)
+    warnings.push(`${values.threads} threads were asked for; this version runs on 1`);
+  const plan = await explain(
+    source,
+    planOptions({ ...values, memory: undefined, context: undefined }, signal),
+  );
   const trained = Number(plan.model.n_ctx_train);
   const promptTokens = values['bench-prompt'] ?? Math.min(512, Math.max(Math.floor(trained * 0.75), 1));
   const newTokens = values['bench-tokens'] ?? Math.max(Math.min(128, trained - promptTokens), 0);
-  const model = await openModel(source, values, signal, { context: values.context ?? promptTokens + newTokens });
+  const model = await openModel(source, values, signal, {
+    context: values.context ?? promptTokens + newTokens,
+  });
   try {
     // Any ids do: speed does not depend on them. 7919 is prime, so they spread over the vocabulary.
     const ids = Array.from({ length: promptTokens }, (_, i) => (i * 7919 + 17) % model.info.vocabSize);
     const options = { ignoreEos: true, reuse: false, signal };
     await model.generate(ids, { ...options, maxTokens: Math.min(4, newTokens) }).done; // caches, compiler tiers
-    const { timings, tokens, finishReason } = await model.generate(ids, { ...options, maxTokens: newTokens }).done;
+    const { timings, tokens, finishReason } = await model.generate(ids, { ...options, maxTokens: newTokens })
+      .done;
     const memory = await model.memory();
     const result = {
       prefill_tps: rounded(timings.prefillTps),

@@ -27,7 +27,10 @@ function number(text, name) {
 
 /** @param {string} text @param {string} name */
 function ids(text, name) {
-  return text.split(/[\s,]+/).filter(Boolean).map((part) => integer(part, name));
+  return text
+    .split(/[\s,]+/)
+    .filter(Boolean)
+    .map((part) => integer(part, name));
 }
 
 /** @param {string} text @param {string} name */
@@ -49,22 +52,78 @@ export const OPTIONS = {
   json: { type: 'boolean', help: 'one JSON object on one line of stdout, and nothing else' },
   quiet: { type: 'boolean', short: 'q', help: 'no progress on stderr' },
   help: { type: 'boolean', short: 'h', help: 'this text' },
-  context: { type: 'string', short: 'c', value: 'N', parse: positive, help: "context in tokens (default: the model's own, at most 2048)" },
-  memory: { type: 'string', short: 'm', value: 'SIZE', parse: (text) => parseByteSize(text), help: 'memory budget, for example 2GiB or 512MB' },
+  context: {
+    type: 'string',
+    short: 'c',
+    value: 'N',
+    parse: positive,
+    help: "context in tokens (default: the model's own, at most 2048)",
+  },
+  memory: {
+    type: 'string',
+    short: 'm',
+    value: 'SIZE',
+    parse: (text) => parseByteSize(text),
+    help: 'memory budget, for example 2GiB or 512MB',
+  },
   kv: { type: 'string', value: 'TYPE', help: 'key-value cache: auto, f32 or f16 (default auto)' },
   chunk: { type: 'string', value: 'N', parse: positive, help: 'prompt tokens evaluated in one pass' },
   module: { type: 'string', value: 'NAME', help: 'build to run: auto, base or relaxed (default auto)' },
-  header: { type: 'string', multiple: true, value: "'N: V'", parse: header, help: 'HTTP header for a URL; may be repeated' },
+  header: {
+    type: 'string',
+    multiple: true,
+    value: "'N: V'",
+    parse: header,
+    help: 'HTTP header for a URL; may be repeated',
+  },
   prompt: { type: 'string', short: 'p', value: 'TEXT', help: 'the text to continue' },
   ids: { type: 'string', value: '1,2,3', parse: ids, help: 'the prompt as token ids, in place of --prompt' },
-  'max-tokens': { type: 'string', short: 'n', value: 'N', parse: integer, help: 'at most so many tokens (default 128)' },
-  temperature: { type: 'string', short: 't', value: 'T', parse: number, help: '0, the default, is greedy and reproducible' },
-  seed: { type: 'string', short: 's', value: 'S', parse: integer, help: 'seed for temperature above 0 (default 0)' },
+  'max-tokens': {
+    type: 'string',
+    short: 'n',
+    value: 'N',
+    parse: integer,
+    help: 'at most so many tokens (default 128)',
+  },
+  temperature: {
+    type: 'string',
+    short: 't',
+    value: 'T',
+    parse: number,
+    help: '0, the default, is greedy and reproducible',
+  },
+  seed: {
+    type: 'string',
+    short: 's',
+    value: 'S',
+    parse: integer,
+    help: 'seed for temperature above 0 (default 0)',
+  },
   'top-k': { type: 'string', value: 'K', parse: integer, help: 'keep the K likeliest (default 40; 0: off)' },
-  'top-p': { type: 'string', value: 'P', parse: number, help: 'keep the likeliest that reach P (default 0.95; 1: off)' },
-  'min-p': { type: 'string', value: 'P', parse: number, help: 'drop those below P times the likeliest (default 0.05; 0: off)' },
-  'repeat-penalty': { type: 'string', value: 'X', parse: number, help: 'above 1: recent tokens become less likely (default 1: off)' },
-  'repeat-last-n': { type: 'string', value: 'N', parse: integer, help: 'how many tokens are recent (default 64)' },
+  'top-p': {
+    type: 'string',
+    value: 'P',
+    parse: number,
+    help: 'keep the likeliest that reach P (default 0.95; 1: off)',
+  },
+  'min-p': {
+    type: 'string',
+    value: 'P',
+    parse: number,
+    help: 'drop those below P times the likeliest (default 0.05; 0: off)',
+  },
+  'repeat-penalty': {
+    type: 'string',
+    value: 'X',
+    parse: number,
+    help: 'above 1: recent tokens become less likely (default 1: off)',
+  },
+  'repeat-last-n': {
+    type: 'string',
+    value: 'N',
+    parse: integer,
+    help: 'how many tokens are recent (default 64)',
+  },
   stop: { type: 'string', multiple: true, value: 'TEXT', help: 'end before this text; may be repeated' },
   'ignore-eos': { type: 'boolean', help: 'go on past the end-of-generation token' },
   'parse-special': { type: 'boolean', help: 'control tokens written in the text become their ids' },
@@ -73,10 +132,27 @@ export const OPTIONS = {
   stats: { type: 'boolean', help: 'timings and memory on stderr at the end' },
   text: { type: 'string', value: 'TEXT', help: 'the text to tokenize' },
   tokens: { type: 'string', value: '1,2,3', parse: ids, help: 'token ids' },
-  out: { type: 'string', short: 'o', value: 'FILE', help: 'file to write: float32 [n_tok, n_vocab], little endian' },
+  out: {
+    type: 'string',
+    short: 'o',
+    value: 'FILE',
+    help: 'file to write: float32 [n_tok, n_vocab], little endian',
+  },
   file: { type: 'string', short: 'f', value: 'FILE', help: 'text file' },
-  'bench-prompt': { type: 'string', short: 'p', value: 'N', parse: positive, help: 'prompt tokens (default 512, less for a shorter context)' },
-  'bench-tokens': { type: 'string', short: 'n', value: 'N', parse: integer, help: 'tokens to generate (default 128, less for a shorter context)' },
+  'bench-prompt': {
+    type: 'string',
+    short: 'p',
+    value: 'N',
+    parse: positive,
+    help: 'prompt tokens (default 512, less for a shorter context)',
+  },
+  'bench-tokens': {
+    type: 'string',
+    short: 'n',
+    value: 'N',
+    parse: integer,
+    help: 'tokens to generate (default 128, less for a shorter context)',
+  },
   threads: { type: 'string', value: 'N', parse: positive, help: 'threads (this version runs on 1)' },
 };
 
@@ -94,11 +170,13 @@ export function usage(message, remedy) {
  */
 export function parseCommand(command, names, argv, rules = {}) {
   const remedy = `see lineal ${command} --help`;
-  const config = Object.fromEntries(names.map((name) => {
-    const { type, short, multiple } = OPTIONS[name];
-    // `default: undefined` is not allowed: leave keys out.
-    return [name, { type, ...(short ? { short } : {}), ...(multiple ? { multiple } : {}) }];
-  }));
+  const config = Object.fromEntries(
+    names.map((name) => {
+      const { type, short, multiple } = OPTIONS[name];
+      // `default: undefined` is not allowed: leave keys out.
+      return [name, { type, ...(short ? { short } : {}), ...(multiple ? { multiple } : {}) }];
+    }),
+  );
   let parsed;
   try {
     parsed = parseArgs({ args: argv, options: config, allowPositionals: true, strict: true });

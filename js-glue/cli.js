@@ -8,8 +8,9 @@ import { LinealError, version } from './index.js';
 const EXIT = { ok: 0, error: 1, doesNotFit: 2, interrupted: 130 };
 
 function overallHelp() {
-  const rows = Object.entries(COMMANDS).map(([name, { usage: how, summary }]) =>
-    `  lineal ${name} ${how}\n      ${summary}`);
+  const rows = Object.entries(COMMANDS).map(
+    ([name, { usage: how, summary }]) => `  lineal ${name} ${how}\n      ${summary}`,
+  );
   return `lineal ${version}: run GGUF language models in WebAssembly, every byte accounted for\n\n${rows.join('\n')}\n
   lineal COMMAND --help    the options of a command
   lineal --version
@@ -52,7 +53,10 @@ async function main(argv) {
 function report(thrown, json) {
   const error = LinealError.from(thrown);
   if (json) process.stdout.write(`${JSON.stringify({ error })}\n`);
-  else process.stderr.write(`lineal: ${error.code}: ${error.message}\n${error.remedy ? `  ${error.remedy}\n` : ''}`);
+  else
+    process.stderr.write(
+      `lineal: ${error.code}: ${error.message}\n${error.remedy ? `  ${error.remedy}\n` : ''}`,
+    );
   if (error.code === 'ABORTED') return EXIT.interrupted;
   return error.code === 'DOES_NOT_FIT' ? EXIT.doesNotFit : EXIT.error;
 }

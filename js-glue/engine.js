@@ -3,38 +3,24 @@
 // plain data.
 import { Core, STATUS, TEXT, compileModule } from './abi.js';
 import { chooseModule, probeCapabilities } from './caps.js';
-import { LinealError, abortable, throwIfAborted } from './errors.js';
-import { MAX_CHUNK_BYTES, allParts, openSource } from './source.js';
+import { LinealError, abortable, closedError, throwIfAborted } from './errors.js';
+import { FIRST_READ_BYTES, Loader } from './loader.js';
+import { openSource } from './source.js';
 import { TextStream, decodeText } from './text.js';
-
-const FIRST_READ_BYTES = 256 * 1024;
-const MAX_READ_BYTES = 1024 * 1024;
-// Reading a file is synchronous: after so many bytes, others get a turn.
-const YIELD_BYTES = 16 * 1024 * 1024;
-const PROGRESS_INTERVAL_MS = 30;
+import { nextTurn } from './turn.js';
 
 /** @typedef {import('./options.js').PlanOptions} PlanOptions */
 /** @typedef {import('./options.js').GenerateSettings} GenerateSettings */
 /** @typedef {import('./source.js').Descriptor} Descriptor */
-/** @typedef {import('./index.d.ts').Progress} Progress */
+/** @typedef {import('./loader.js').LoadContext} EngineContext */
 /** @typedef {import('./index.d.ts').GenerationResult} GenerationResult */
 /** @typedef {import('./index.d.ts').LogitsRow} LogitsRow */
-
-/**
- * @typedef {object} EngineContext
- * @property {AbortSignal} [signal]
- * @property {(progress: Progress) => void} [onProgress]
- * @property {import('./source.js').RemoteRead} [remoteRead]
- */
 
 /** @typedef {{ id: number, index: number, logprob?: number, text: string }} TokenEvent */
 
 export class Engine {
-  /** @type {Core} */ #core;
-  /** @type {Descriptor[]} */ #parts;
-  /** @type {import('./source.js').Source[]} */ #sources;
-  /** @type {({ offset: number, bytes: Uint8Array } | undefined)[]} last chunk read of each part */ #chunks = [];
-  #context;
+  #core;
+  #loader;
   #moduleName;
   #threads;
   #loadMs = 0;
@@ -43,14 +29,11 @@ export class Engine {
   /** @type {boolean | undefined} whether the tokenizer puts a space before a text */ #spacePrefix;
 
   /**
-   * @param {Core} core @param {Descriptor[]} parts @param {import('./source.js').Source} first
-   * @param {EngineContext} context @param {string} moduleName @param {number} threads
+   * @param {Core} core @param {Loader} loader @param {string} moduleName @param {number} threads
    */
-  constructor(core, parts, first, context, moduleName, threads) {
+  constructor(core, loader, moduleName, threads) {
     this.#core = core;
-    this.#parts = parts;
-    this.#sources = [first];
-    this.#context = context;
+    this.#loader = loader;
     this.#moduleName = moduleName;
     this.#threads = threads;
   }
@@ -73,11 +56,17 @@ export class Engine {
     let engine;
     try {
       // First of all: its answer tells what the source can do, and the plan is made for that.
-      const first = source.readSync ? undefined : await abortable(source.read(0, FIRST_READ_BYTES, context.signal), context.signal);
-      const capabilities = probeCapabilities(options.host, { syncRead: Boolean(source.readSync), rangeRead: source.rangeRead });
+      const first = source.readSync
+        ? undefined
+        : await abortable(source.read(0, FIRST_READ_BYTES, context.signal), context.signal);
+      const capabilities = probeCapabilities(options.host, {
+        syncRead: Boolean(source.readSync),
+        rangeRead: source.rangeRead,
+      });
       const core = await Core.create(module, capabilities);
-      engine = new Engine(core, parts, source, context, name, capabilities.threads);
-      await engine.#readHeaders(first, Boolean(how.firstPartOnly));
+      const loader = new Loader(core, parts, source, context);
+      engine = new Engine(core, loader, name, capabilities.threads);
+      await loader.readHeaders(first, Boolean(how.firstPartOnly));
       return engine;
     } catch (error) {
       if (engine) await engine.close();
@@ -96,71 +85,13 @@ export class Engine {
     try {
       const explanation = engine.explain(options);
       if (!explanation.fits) throw doesNotFit(explanation);
-      await engine.#load();
+      engine.#core.bind();
+      await engine.#loader.loadWeights();
       engine.#loadMs = performance.now() - start;
       return { engine, explanation };
     } catch (error) {
       await engine.close();
       throw error;
-    }
-  }
-
-  /** @param {Uint8Array | undefined} first bytes already read @param {boolean} firstPartOnly */
-  async #readHeaders(first, firstPartOnly) {
-    let loaded = 0;
-    const report = (/** @type {number} */ bytes) => {
-      loaded += bytes;
-      this.#context.onProgress?.({ phase: 'header', loaded, total: undefined });
-    };
-    await this.#readOneHeader(0, report, first);
-    const count = this.#core.shardCount();
-    if (firstPartOnly) return;
-    this.#parts = allParts(this.#parts, count);
-    for (let part = 1; part < count; part++) {
-      this.#sources.push(await openSource(this.#parts[part], this.#context));
-      await this.#readOneHeader(part, report);
-    }
-    this.#context.onProgress?.({ phase: 'header', loaded, total: loaded });
-  }
-
-  /**
-   * @param {number} part
-   * @param {(bytes: number) => void} report
-   * @param {Uint8Array} [first] bytes already read
-   */
-  async #readOneHeader(part, report, first) {
-    const source = this.#sources[part];
-    const { signal } = this.#context;
-    let begun = false;
-    let offset = 0;
-    for (let step = FIRST_READ_BYTES; ; step = Math.min(step * 2, MAX_READ_BYTES)) {
-      throwIfAborted(signal);
-      let complete;
-      let count;
-      if (source.readSync) {
-        if (!begun) this.#core.headerBegin(part, source.size);
-        const at = offset;
-        const result = this.#core.headerFill(Math.min(step, Math.max((source.size ?? Infinity) - offset, 1)),
-          (target) => /** @type {NonNullable<typeof source.readSync>} */ (source.readSync)(at, target));
-        ({ complete, filled: count } = result);
-      } else {
-        const bytes = (offset === 0 && first) || await abortable(source.read(offset, step, signal), signal);
-        // Only now: the size of a URL is known from its first answer.
-        if (!begun) this.#core.headerBegin(part, source.size);
-        count = bytes.length;
-        complete = count > 0 && this.#core.headerPush(bytes);
-        // Its end may hold the first weights already: each byte is fetched once.
-        this.#chunks[part] = undefined;
-        if (this.#heldBytes() + count <= MAX_CHUNK_BYTES - MAX_READ_BYTES) this.#chunks[part] = { offset, bytes };
-      }
-      begun = true;
-      if (count === 0) {
-        this.#core.headerFinish();
-        return;
-      }
-      offset += count;
-      report(count);
-      if (complete) return;
     }
   }
 
@@ -171,7 +102,7 @@ export class Engine {
   explain(options) {
     this.#core.plan(options);
     const explanation = this.#core.json(TEXT.EXPLAIN_JSON);
-    explanation.source = this.#sourceStats();
+    explanation.source = this.#loader.stats;
     explanation.text = this.#core.text(TEXT.EXPLAIN);
     return explanation;
   }
@@ -185,81 +116,6 @@ export class Engine {
 
   bindTokenizer() {
     this.#core.tokBind();
-  }
-
-  async #load() {
-    const { signal, onProgress } = this.#context;
-    this.#core.bind();
-    const before = this.#core.number('loadedBytes');
-    const total = Math.max(this.#core.number('weightBytes'), before);
-    let loaded = before;
-    let lastReport = -Infinity;
-    let untilYield = YIELD_BYTES;
-    while (!this.#core.loadNext()) {
-      throwIfAborted(signal);
-      const fed = await this.#feed();
-      loaded = Math.min(loaded + fed, total);
-      untilYield -= fed;
-      const now = performance.now();
-      if (onProgress && now - lastReport >= PROGRESS_INTERVAL_MS) {
-        lastReport = now;
-        onProgress({ phase: 'weights', loaded, total });
-      }
-      if (untilYield <= 0) {
-        untilYield = YIELD_BYTES;
-        await nextTurn();
-      }
-    }
-    onProgress?.({ phase: 'weights', loaded: total, total });
-    this.#chunks = [];
-    this.#context = { remoteRead: this.#context.remoteRead }; // the signal was for opening
-  }
-
-  /** Gives the core bytes that it waits for; returns how many. */
-  async #feed() {
-    const { shard, offset, bytes } = this.#core.need();
-    const source = this.#sources[shard];
-    const { readSync } = source;
-    if (readSync) {
-      const filled = this.#core.feedWith(bytes, (target) => readSync.call(source, offset, target));
-      if (filled === 0) throw this.#core.loadEnded();
-      return filled;
-    }
-    let chunk;
-    try {
-      chunk = await this.#chunkAt(shard, offset, bytes);
-    } catch (error) {
-      if (!(error instanceof LinealError) || error.code !== 'SOURCE_TRUNCATED') throw error;
-      const ended = this.#core.loadEnded();
-      throw new LinealError(ended.code, `${ended.message} (${error.message})`, {
-        remedy: ended.remedy, detail: { ...ended.detail, ...error.detail }, cause: error,
-      });
-    }
-    if (this.#closed) throw closedError();
-    if (chunk.length === 0) throw this.#core.loadEnded();
-    this.#core.feed(chunk);
-    return chunk.length;
-  }
-
-  /**
-   * 1 to `bytes` bytes at the offset, from the last chunk or from the source.
-   * @param {number} part @param {number} offset @param {number} bytes
-   */
-  async #chunkAt(part, offset, bytes) {
-    let chunk = this.#chunks[part];
-    if (!chunk || offset < chunk.offset || offset >= chunk.offset + chunk.bytes.length) {
-      this.#chunks.fill(undefined, 0, part + 1); // let it go before the next one comes
-      const source = this.#sources[part];
-      const { signal } = this.#context;
-      if (source.readForward) return abortable(source.readForward(offset, bytes, signal), signal);
-      chunk = { offset, bytes: await abortable(source.read(offset, MAX_CHUNK_BYTES - this.#heldBytes(), signal), signal) };
-      this.#chunks[part] = chunk;
-    }
-    return chunk.bytes.subarray(offset - chunk.offset, offset - chunk.offset + bytes);
-  }
-
-  #heldBytes() {
-    return this.#chunks.reduce((sum, chunk) => sum + (chunk?.bytes.length ?? 0), 0);
   }
 
   // --- asking ------------------------------------------------------------------------
@@ -301,16 +157,6 @@ export class Engine {
   #memoryReport() {
     const { planned, measured } = this.#core.json(TEXT.MEMORY_JSON);
     return { planned, measured };
-  }
-
-  /** Bytes read and requests made, of all parts. */
-  #sourceStats() {
-    const stats = { bytes_read: 0, requests: 0 };
-    for (const source of this.#sources) {
-      stats.bytes_read += source.stats.bytesRead;
-      stats.requests += source.stats.requests;
-    }
-    return stats;
   }
 
   // --- text ----------------------------------------------------------------------------
@@ -362,7 +208,8 @@ export class Engine {
     const count = this.#core.number('nVocab');
     if (id < 0 || id >= count) {
       throw new LinealError('BAD_TOKEN', `token ${id} is outside the vocabulary of ${count}`, {
-        remedy: 'give ids from 0 to the vocabulary size minus one', detail: { id, vocab_size: count },
+        remedy: 'give ids from 0 to the vocabulary size minus one',
+        detail: { id, vocab_size: count },
       });
     }
   }
@@ -421,8 +268,6 @@ export class Engine {
       if (status === 'aborted') finish = 'aborted';
       else if (status === 'full') finish = 'context_full';
       else if (settings.maxTokens === 0) finish = 'length';
-      // The core takes the buffer for pieces when it is first asked for one: not while decoding.
-      core.piece(ids[0], false);
       counters = count();
       decoding = true;
 
@@ -509,7 +354,7 @@ export class Engine {
       const status = this.#core.eval();
       if (status === STATUS.CONTEXT_FULL) return 'full';
       if (status === STATUS.NEED_BYTES) {
-        await this.#feed();
+        await this.#loader.feed();
         continue;
       }
       afterChunk?.();
@@ -558,9 +403,13 @@ export class Engine {
         }
       }
       if (out.some(Number.isNaN)) {
-        throw new LinealError('BAD_ARGUMENT', 'score needs the logits of each position, and this model keeps the last only', {
-          remedy: 'open the model with allLogits: true',
-        });
+        throw new LinealError(
+          'BAD_ARGUMENT',
+          'score needs the logits of each position, and this model keeps the last only',
+          {
+            remedy: 'open the model with allLogits: true',
+          },
+        );
       }
       return out;
     } finally {
@@ -580,10 +429,11 @@ export class Engine {
       throwIfAborted(signal);
       const status = core.eval();
       if (status === STATUS.NEED_BYTES) {
-        await this.#feed();
+        await this.#loader.feed();
         continue;
       }
-      if (status === STATUS.CONTEXT_FULL) throw new LinealError('PROMPT_TOO_LONG', `${total} ids do not fit in the context`);
+      if (status === STATUS.CONTEXT_FULL)
+        throw new LinealError('PROMPT_TOO_LONG', `${total} ids do not fit in the context`);
       const rows = core.logitsRows();
       const done = status === STATUS.OK;
       // Rows end at the last position evaluated.
@@ -609,14 +459,9 @@ export class Engine {
   async close() {
     if (this.#closed) return;
     this.#closed = true;
-    this.#chunks = [];
     this.#core.close();
-    await Promise.all(this.#sources.map((source) => source.close()));
+    await this.#loader.close();
   }
-}
-
-export function closedError() {
-  return new LinealError('CLOSED', 'the model is closed');
 }
 
 /** @param {import('./index.d.ts').Explanation} explanation */
@@ -624,36 +469,18 @@ function doesNotFit(explanation) {
   const { total_bytes: needed, limit_bytes: limit, suggestions } = explanation;
   const enough = suggestions.filter((s) => s.sufficient);
   const advice = (enough.length > 0 ? enough : suggestions).map((s) => s.text);
-  return new LinealError('DOES_NOT_FIT',
-    `the model does not fit: it needs ${needed} bytes${limit === null ? '' : `, and ${limit} are allowed`}`, {
-      remedy: advice.length > 0 ? advice.join('; or ') : 'choose a smaller quantisation, or a larger memory budget',
+  return new LinealError(
+    'DOES_NOT_FIT',
+    `the model does not fit: it needs ${needed} bytes${limit === null ? '' : `, and ${limit} are allowed`}`,
+    {
+      remedy:
+        advice.length > 0 ? advice.join('; or ') : 'choose a smaller quantisation, or a larger memory budget',
       detail: { needed_bytes: needed, budget_bytes: limit, suggestions },
-    });
+    },
+  );
 }
 
 /** @param {number} count @param {number} ms */
 function rate(count, ms) {
   return count > 0 && ms > 0 ? (count / ms) * 1000 : 0;
-}
-
-/** @type {(() => Promise<void>) | undefined} */
-let turn;
-
-/** Lets timers, messages and signals of this thread have their turn. */
-export function nextTurn() {
-  turn ??= makeTurn();
-  return turn();
-}
-
-/** @returns {() => Promise<void>} */
-function makeTurn() {
-  if (typeof setImmediate === 'function') return () => new Promise((resolve) => { setImmediate(resolve); });
-  // Browsers clamp nested timers to 4 ms; a message costs microseconds.
-  const { port1, port2 } = new MessageChannel();
-  /** @type {(() => void)[]} */ const waiting = [];
-  port1.onmessage = () => waiting.shift()?.();
-  return () => new Promise((resolve) => {
-    waiting.push(resolve);
-    port2.postMessage(0);
-  });
 }

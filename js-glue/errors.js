@@ -8,17 +8,19 @@ const REMEDIES = {
   SOURCE_CHANGED: 'the file was replaced while it was being read: open it again',
   SOURCE_TRUNCATED: 'try again; if it stays so, the file on the server is incomplete',
   HTTP_STATUS: 'check the address, and give the headers or credentials that the server wants',
-  HTTP_RANGE: 'the server or a proxy answers Range requests wrongly: use another mirror, or download the file first',
+  HTTP_RANGE:
+    'the server or a proxy answers Range requests wrongly: use another mirror, or download the file first',
   NETWORK: 'check the connection and the address, then try again',
   ABORTED: 'start it again when wanted',
   BUSY: 'wait for the running generation to end, or abort it; open the model twice to run two at once',
   CLOSED: 'open the model again',
   BAD_ARGUMENT: 'see the documented values of the option that the message names',
-  WASM_UNSUPPORTED: 'use an engine with WebAssembly SIMD: Chrome 91, Firefox 89, Safari 16.4, Node 20, or later',
+  WASM_UNSUPPORTED:
+    'use an engine with WebAssembly SIMD: Chrome 91, Firefox 89, Safari 16.4, Node 20, or later',
   WASM_UNAVAILABLE: 'check that the .wasm files lie where the message says, or pass wasmBaseUrl',
   WASM_VERSION: 'install the package again: its JavaScript and its .wasm files are of different versions',
   WORKER_FAILED: 'open the model again; if it stays so, open it with worker: false to see the cause',
-  INTERNAL: 'please report this with the model\'s name and the message',
+  INTERNAL: "please report this with the model's name and the message",
 };
 
 /** @typedef {{ remedy?: string, detail?: Record<string, unknown>, cause?: unknown }} ErrorOptions */
@@ -73,6 +75,10 @@ function isAbort(error) {
 /** @param {unknown} [cause] */
 export function abortError(cause) {
   return new LinealError('ABORTED', 'the operation was aborted', { cause });
+}
+
+export function closedError() {
+  return new LinealError('CLOSED', 'the model is closed');
 }
 
 /**

@@ -93,7 +93,11 @@ export interface ExplainOptions {
   chunk?: number;
   /** Keep the logits of every prompt position, for `evaluate`. Default: false. */
   allLogits?: boolean;
-  /** Which build to run. Default: 'auto', 'relaxed' where the engine accepts it. */
+  /**
+   * Which build to run. Default: 'auto', 'relaxed' where the engine has relaxed
+   * SIMD switched on. On Node 20, asking for 'relaxed' sets the V8 flags that it
+   * needs, which hold for the whole process.
+   */
   module?: 'auto' | 'base' | 'relaxed';
   /** Overrides of the probed capabilities. */
   host?: Partial<HostCapabilities>;

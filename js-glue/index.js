@@ -30,7 +30,7 @@ async function withBackend(source, options, work, keep) {
   const { signal, onProgress } = options;
   throwIfAborted(signal);
   /** @type {Backend} */
-  const backend = options.worker ?? isPage ? await WorkerBackend.start() : new LocalBackend();
+  const backend = (options.worker ?? isPage) ? await WorkerBackend.start() : new LocalBackend();
   let kept = false;
   try {
     const result = await work(backend, parts, plan, { signal, onProgress });
@@ -56,18 +56,28 @@ export function inspect(source, options = {}) {
 
 /** @type {typeof import('./index.d.ts').open} */
 export function open(source, options = {}) {
-  return withBackend(source, options, async (backend, ...args) => {
-    const { info, explanation } = await backend.open(...args);
-    return /** @type {import('./index.d.ts').Model} */ (new Model(backend, info, explanation));
-  }, true);
+  return withBackend(
+    source,
+    options,
+    async (backend, ...args) => {
+      const { info, explanation } = await backend.open(...args);
+      return /** @type {import('./index.d.ts').Model} */ (new Model(backend, info, explanation));
+    },
+    true,
+  );
 }
 
 /** @type {typeof import('./index.d.ts').openTokenizer} */
 export function openTokenizer(source, options = {}) {
-  return withBackend(source, options, async (backend, ...args) => {
-    const info = await backend.openTokenizer(...args);
-    return new Tokenizer(backend, info.vocabSize);
-  }, true);
+  return withBackend(
+    source,
+    options,
+    async (backend, ...args) => {
+      const info = await backend.openTokenizer(...args);
+      return new Tokenizer(backend, info.vocabSize);
+    },
+    true,
+  );
 }
 
 /** @type {typeof import('./index.d.ts').probeHost} */

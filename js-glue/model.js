@@ -1,6 +1,5 @@
 // Model, Generation and Tokenizer as the user holds them, over a backend.
-import { closedError } from './engine.js';
-import { LinealError, abortError, badArgument } from './errors.js';
+import { LinealError, abortError, badArgument, closedError } from './errors.js';
 import { checkPrompt, generateSettings, tokenIds, whole } from './options.js';
 
 const CLOSE_PATIENCE_MS = 1000;
@@ -57,14 +56,18 @@ class Generation {
       if (this.result) resolve(this.result);
       else if (this.#failure) reject(this.#failure.error);
       // Whoever also iterates starts in this turn; otherwise it runs by itself.
-      else setTimeout(() => { if (!this.#iterated) this.#draining = this.#drain(); }, 0);
+      else
+        setTimeout(() => {
+          if (!this.#iterated) this.#draining = this.#drain();
+        }, 0);
     });
     return this.#done;
   }
 
   async #drain() {
     try {
-      for (let piece = await this.#pull(); piece !== undefined; piece = await this.#pull()) this.#buffer.push(piece);
+      for (let piece = await this.#pull(); piece !== undefined; piece = await this.#pull())
+        this.#buffer.push(piece);
     } catch {
       // #failure has it: `done` rejects, and a reader who comes later gets it too.
     }
@@ -81,7 +84,12 @@ class Generation {
           if (!this.result) throw closedError();
           return undefined;
         }
-        if (value.id >= 0) this.#onToken?.({ id: value.id, index: value.index, ...('logprob' in value ? { logprob: value.logprob } : {}) });
+        if (value.id >= 0)
+          this.#onToken?.({
+            id: value.id,
+            index: value.index,
+            ...('logprob' in value ? { logprob: value.logprob } : {}),
+          });
         if (value.text !== '') return value.text;
       }
     } catch (error) {
@@ -152,7 +160,9 @@ export class Model {
     const start = () => {
       this.#checkOpen();
       const settings = generateSettings(options);
-      return this.#backend.generate(checkPrompt(prompt), settings, controller.signal, (result) => generation.end(result));
+      return this.#backend.generate(checkPrompt(prompt), settings, controller.signal, (result) =>
+        generation.end(result),
+      );
     };
     const events = this.#exclusive(start, controller);
     const generation = new Generation(events, options?.onToken, unlink);
@@ -167,7 +177,10 @@ export class Model {
   async *evaluate(ids, options = {}) {
     const { controller, unlink } = linkedController(options.signal);
     try {
-      yield* this.#exclusive(() => this.#backend.evaluate(/** @type {Int32Array} */ (checkPrompt(ids)), controller.signal), controller);
+      yield* this.#exclusive(
+        () => this.#backend.evaluate(/** @type {Int32Array} */ (checkPrompt(ids)), controller.signal),
+        controller,
+      );
     } finally {
       unlink();
     }
@@ -220,7 +233,8 @@ export class Model {
   }
 
   #checkIdle() {
-    if (this.#running.size > 0) throw new LinealError('BUSY', 'a generation or evaluation is running on this model');
+    if (this.#running.size > 0)
+      throw new LinealError('BUSY', 'a generation or evaluation is running on this model');
   }
 
   #checkOpen() {
@@ -253,14 +267,18 @@ export class Model {
   async close() {
     if (this.#closed) return;
     this.#closed = true;
-    await Promise.all([...this.#running].map(async ({ controller, end }) => {
-      controller.abort(abortError());
-      // What does not end by itself (a read that hangs) ends with the backend.
-      /** @type {ReturnType<typeof setTimeout> | undefined} */ let timer;
-      const patience = new Promise((resolve) => { timer = setTimeout(resolve, CLOSE_PATIENCE_MS); });
-      await Promise.race([end().catch(() => {}), patience]);
-      clearTimeout(timer);
-    }));
+    await Promise.all(
+      [...this.#running].map(async ({ controller, end }) => {
+        controller.abort(abortError());
+        // What does not end by itself (a read that hangs) ends with the backend.
+        /** @type {ReturnType<typeof setTimeout> | undefined} */ let timer;
+        const patience = new Promise((resolve) => {
+          timer = setTimeout(resolve, CLOSE_PATIENCE_MS);
+        });
+        await Promise.race([end().catch(() => {}), patience]);
+        clearTimeout(timer);
+      }),
+    );
     await this.#backend.close();
   }
 }

@@ -21,7 +21,16 @@ import { LinealError, badArgument } from './errors.js';
 export const DIST_URL = new URL('../dist/', import.meta.url).href;
 
 const UNITS = /** @type {Record<string, number>} */ ({
-  '': 1, b: 1, kb: 1e3, mb: 1e6, gb: 1e9, tb: 1e12, kib: 2 ** 10, mib: 2 ** 20, gib: 2 ** 30, tib: 2 ** 40,
+  '': 1,
+  b: 1,
+  kb: 1e3,
+  mb: 1e6,
+  gb: 1e9,
+  tb: 1e12,
+  kib: 2 ** 10,
+  mib: 2 ** 20,
+  gib: 2 ** 30,
+  tib: 2 ** 40,
 });
 
 /** @param {import('./index.d.ts').ByteSize} size */
@@ -36,7 +45,9 @@ export function parseByteSize(size) {
       if (Number.isSafeInteger(bytes)) return bytes;
     }
   }
-  throw badArgument(`'${String(size)}' is not a size: give bytes, or a number with KB, MB, GB, KiB, MiB or GiB`);
+  throw badArgument(
+    `'${String(size)}' is not a size: give bytes, or a number with KB, MB, GB, KiB, MiB or GiB`,
+  );
 }
 
 /**
@@ -45,8 +56,18 @@ export function parseByteSize(size) {
  */
 export function planOptions(options = {}) {
   checkObject(options);
-  const { context, memory, kvType = 'auto', chunk, allLogits = false, module = 'auto', host = {}, wasmBaseUrl } = options;
-  if (memory !== undefined && parseByteSize(memory) === 0) throw badArgument('memory is a budget above 0 bytes');
+  const {
+    context,
+    memory,
+    kvType = 'auto',
+    chunk,
+    allLogits = false,
+    module = 'auto',
+    host = {},
+    wasmBaseUrl,
+  } = options;
+  if (memory !== undefined && parseByteSize(memory) === 0)
+    throw badArgument('memory is a budget above 0 bytes');
   return {
     context: context === undefined ? 0 : whole('context', context, 1, 2 ** 31 - 1),
     memory: memory === undefined ? 0 : parseByteSize(memory),
@@ -91,7 +112,8 @@ export function generateSettings(options = {}) {
   checkObject(options);
   const { stop = [] } = options;
   const stops = typeof stop === 'string' ? [stop] : [...stop];
-  if (stops.some((text) => typeof text !== 'string' || text === '')) throw badArgument('stop holds texts that are not empty');
+  if (stops.some((text) => typeof text !== 'string' || text === ''))
+    throw badArgument('stop holds texts that are not empty');
   return {
     maxTokens: whole('maxTokens', options.maxTokens ?? 128, 0, 2 ** 31 - 1),
     sampler: {
@@ -119,7 +141,9 @@ export function generateSettings(options = {}) {
  */
 export function checkPrompt(prompt) {
   if (typeof prompt === 'string' ? prompt === '' : prompt?.length === 0) {
-    throw new LinealError('EMPTY_PROMPT', 'the prompt holds no token', { remedy: 'give a prompt of at least one token' });
+    throw new LinealError('EMPTY_PROMPT', 'the prompt holds no token', {
+      remedy: 'give a prompt of at least one token',
+    });
   }
   return typeof prompt === 'string' ? prompt : tokenIds(prompt);
 }
@@ -130,12 +154,14 @@ export function checkPrompt(prompt) {
  */
 export function tokenIds(ids) {
   if (ids instanceof Int32Array) return ids;
-  if (!ids || typeof ids !== 'object' || !(ids.length >= 0)) throw badArgument('token ids are an array of whole numbers');
+  if (!ids || typeof ids !== 'object' || !(ids.length >= 0))
+    throw badArgument('token ids are an array of whole numbers');
   const out = new Int32Array(ids.length);
   for (let i = 0; i < out.length; i++) {
     if ((ids[i] | 0) !== ids[i]) {
       throw new LinealError('BAD_TOKEN', `token ${i} is ${String(ids[i])}, which is not a token id`, {
-        remedy: 'give ids from 0 to the vocabulary size minus one', detail: { index: i },
+        remedy: 'give ids from 0 to the vocabulary size minus one',
+        detail: { index: i },
       });
     }
     out[i] = ids[i];
@@ -170,6 +196,9 @@ export function between(name, value, low, high) {
  */
 export function oneOf(name, value, allowed) {
   const found = allowed.find((candidate) => candidate === value);
-  if (found === undefined) throw badArgument(`${name} is ${allowed.map((a) => `'${a}'`).join(', ')}, not '${String(value)}'`, { option: name });
+  if (found === undefined)
+    throw badArgument(`${name} is ${allowed.map((a) => `'${a}'`).join(', ')}, not '${String(value)}'`, {
+      option: name,
+    });
   return found;
 }

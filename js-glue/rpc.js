@@ -75,12 +75,19 @@ export class Rpc {
         signal?.removeEventListener('abort', abort);
       };
       this.#pending.set(id, {
-        resolve: (value) => { settle(); resolve(value); },
-        reject: (error) => { settle(); reject(error); },
+        resolve: (value) => {
+          settle();
+          resolve(value);
+        },
+        reject: (error) => {
+          settle();
+          reject(error);
+        },
       });
       try {
         this.#port.postMessage({ call: id, method, args }, []);
-      } catch (error) { // an argument that cannot be cloned
+      } catch (error) {
+        // an argument that cannot be cloned
         settle();
         reject(LinealError.from(error));
         return;

@@ -56,7 +56,8 @@ export class HttpSource {
       const bytes = await stream.collect(Math.min(wanted, promised));
       stream.cancel();
       const ended = this.size === undefined && contentRange(response) === undefined;
-      if (bytes.length < Math.min(wanted, promised) && !ended) throw this.#truncated(offset, promised, bytes.length);
+      if (bytes.length < Math.min(wanted, promised) && !ended)
+        throw this.#truncated(offset, promised, bytes.length);
       return this.#checkStart(offset, bytes, response);
     });
   }
@@ -87,7 +88,8 @@ export class HttpSource {
   /** @param {number} offset @param {AbortSignal} [signal] */
   async #streamAt(offset, signal) {
     const open = this.#forward;
-    if (open && open.position <= offset && (!this.rangeRead || offset - open.position <= MAX_SKIP_BYTES)) return open;
+    if (open && open.position <= offset && (!this.rangeRead || offset - open.position <= MAX_SKIP_BYTES))
+      return open;
     this.close();
     const response = await this.#request(offset, undefined, signal);
     if (!response) return undefined;
@@ -142,7 +144,11 @@ export class HttpSource {
     this.stats.requests++;
     let response;
     try {
-      response = await fetch(this.#url, { headers, credentials: this.#options.credentials ?? 'same-origin', signal });
+      response = await fetch(this.#url, {
+        headers,
+        credentials: this.#options.credentials ?? 'same-origin',
+        signal,
+      });
     } catch (error) {
       throw this.#network(error);
     }
@@ -164,24 +170,36 @@ export class HttpSource {
         if (!Number.isNaN(total)) this.#noteSize(total);
         return undefined;
       }
-      throw new LinealError('HTTP_RANGE', `${this.name} refused bytes from ${start} of ${total}`, { detail: this.#detail({ status }) });
-    }
-    if (status === 404 || status === 410) {
-      throw new LinealError('SOURCE_NOT_FOUND', `${this.name} was not found (HTTP status ${status})`, { detail: this.#detail({ status }) });
-    }
-    if (status !== 200 && status !== 206) {
-      throw new LinealError('HTTP_STATUS', `${this.name} answered with HTTP status ${status} ${response.statusText}`.trimEnd(), {
+      throw new LinealError('HTTP_RANGE', `${this.name} refused bytes from ${start} of ${total}`, {
         detail: this.#detail({ status }),
       });
+    }
+    if (status === 404 || status === 410) {
+      throw new LinealError('SOURCE_NOT_FOUND', `${this.name} was not found (HTTP status ${status})`, {
+        detail: this.#detail({ status }),
+      });
+    }
+    if (status !== 200 && status !== 206) {
+      throw new LinealError(
+        'HTTP_STATUS',
+        `${this.name} answered with HTTP status ${status} ${response.statusText}`.trimEnd(),
+        {
+          detail: this.#detail({ status }),
+        },
+      );
     }
     this.#answered = true;
     this.#checkVersion(response);
     if (status === 206) {
       const range = contentRange(response);
       if (range && range.start !== start) {
-        throw new LinealError('HTTP_RANGE', `${this.name} was asked for bytes from ${start} and sent those from ${range.start}`, {
-          detail: this.#detail({ asked: start, received: range.start }),
-        });
+        throw new LinealError(
+          'HTTP_RANGE',
+          `${this.name} was asked for bytes from ${start} and sent those from ${range.start}`,
+          {
+            detail: this.#detail({ asked: start, received: range.start }),
+          },
+        );
       }
       if (range?.total !== undefined) this.#noteSize(range.total);
     } else if (!response.headers.get('content-encoding') && response.headers.has('content-length')) {
@@ -215,7 +233,9 @@ export class HttpSource {
 
   /** @param {string} how */
   #changed(how) {
-    return new LinealError('SOURCE_CHANGED', `${this.name} changed while it was read: ${how}`, { detail: this.#detail({}) });
+    return new LinealError('SOURCE_CHANGED', `${this.name} changed while it was read: ${how}`, {
+      detail: this.#detail({}),
+    });
   }
 
   /**
@@ -226,10 +246,14 @@ export class HttpSource {
     try {
       this.stats.requests++;
       const response = await fetch(this.#url, {
-        method: 'HEAD', headers: this.#options.headers, credentials: this.#options.credentials ?? 'same-origin', signal,
+        method: 'HEAD',
+        headers: this.#options.headers,
+        credentials: this.#options.credentials ?? 'same-origin',
+        signal,
       });
       const length = response.headers.get('content-length');
-      if (response.ok && length !== null && !response.headers.get('content-encoding')) this.size = Number(length);
+      if (response.ok && length !== null && !response.headers.get('content-encoding'))
+        this.size = Number(length);
     } catch {
       // The size stays unknown: the core is told so, and checks less beforehand.
     }
@@ -244,35 +268,53 @@ export class HttpSource {
     const type = response.headers.get('content-type') ?? '';
     if (offset === 0 && /\b(html|xml)\b/i.test(type) && GGUF_MAGIC.some((byte, i) => bytes[i] !== byte)) {
       this.close();
-      throw new LinealError('NOT_GGUF', `${this.name} answered with a page (${type}) and not with a GGUF file`, {
-        remedy: 'check the address: servers often send an HTML page in place of a missing file',
-        detail: this.#detail({ content_type: type }),
-      });
+      throw new LinealError(
+        'NOT_GGUF',
+        `${this.name} answered with a page (${type}) and not with a GGUF file`,
+        {
+          remedy: 'check the address: servers often send an HTML page in place of a missing file',
+          detail: this.#detail({ content_type: type }),
+        },
+      );
     }
     return bytes;
   }
 
   /** @param {number} offset @param {number} promised @param {number} received */
   #truncated(offset, promised, received) {
-    return new LinealError('SOURCE_TRUNCATED',
+    return new LinealError(
+      'SOURCE_TRUNCATED',
       `${this.name} ended ${promised - received} bytes early: ${promised} were promised from byte ${offset}`,
-      { detail: this.#detail({ offset, expected_bytes: promised, received_bytes: received }) });
+      { detail: this.#detail({ offset, expected_bytes: promised, received_bytes: received }) },
+    );
   }
 
   /** @param {unknown} error */
   #network(error) {
     if (error instanceof LinealError) return error;
-    const cause = error instanceof Error && error.cause instanceof Error ? error.cause.message || /** @type {any} */ (error.cause).code : '';
+    const cause =
+      error instanceof Error && error.cause instanceof Error
+        ? error.cause.message || /** @type {any} */ (error.cause).code
+        : '';
     const text = [error instanceof Error ? error.message : String(error), cause].filter(Boolean).join(': ');
     const location = /** @type {any} */ (globalThis).location;
     const foreign = location?.origin && new URL(this.#url).origin !== location.origin;
     if (foreign && !this.#answered) {
-      return new LinealError('NETWORK', `${this.name} could not be read (${text}); it is on another site, which may not allow this page to read it (CORS)`, {
-        remedy: 'check the connection and the address; the server must send Access-Control-Allow-Origin, or put the model on this site, or choose a downloaded file',
-        detail: this.#detail({ cors_suspected: true }), cause: error,
-      });
+      return new LinealError(
+        'NETWORK',
+        `${this.name} could not be read (${text}); it is on another site, which may not allow this page to read it (CORS)`,
+        {
+          remedy:
+            'check the connection and the address; the server must send Access-Control-Allow-Origin, or put the model on this site, or choose a downloaded file',
+          detail: this.#detail({ cors_suspected: true }),
+          cause: error,
+        },
+      );
     }
-    return new LinealError('NETWORK', `reading ${this.name} failed: ${text}`, { detail: this.#detail({}), cause: error });
+    return new LinealError('NETWORK', `reading ${this.name} failed: ${text}`, {
+      detail: this.#detail({}),
+      cause: error,
+    });
   }
 
   /** @param {Record<string, unknown>} more */
@@ -346,7 +388,11 @@ function contentRange(response) {
   const match = /^bytes (\d+)-(\d+)\/(\d+|\*)$/i.exec(response.headers.get('content-range') ?? '');
   if (!match) return undefined;
   const start = Number(match[1]);
-  return { start, bytes: Number(match[2]) - start + 1, total: match[3] === '*' ? undefined : Number(match[3]) };
+  return {
+    start,
+    bytes: Number(match[2]) - start + 1,
+    total: match[3] === '*' ? undefined : Number(match[3]),
+  };
 }
 
 /** @param {number} ms @param {AbortSignal} [signal] */

@@ -16,15 +16,20 @@ export class FileSource {
     } catch (error) {
       const code = /** @type {NodeJS.ErrnoException} */ (error).code ?? '';
       const missing = code === 'ENOENT' || code === 'ENOTDIR';
-      throw new LinealError(missing ? 'SOURCE_NOT_FOUND' : 'SOURCE_UNREADABLE',
+      throw new LinealError(
+        missing ? 'SOURCE_NOT_FOUND' : 'SOURCE_UNREADABLE',
         missing ? `there is no file '${path}'` : `the file '${path}' cannot be opened (${code})`,
-        { detail: { source: path, system_code: code }, cause: error });
+        { detail: { source: path, system_code: code }, cause: error },
+      );
     }
     const stat = fstatSync(this.#fd);
     if (!stat.isFile()) {
       this.close();
-      throw new LinealError('SOURCE_UNREADABLE',
-        `'${path}' is ${stat.isDirectory() ? 'a folder' : 'not a regular file'}`, { detail: { source: path } });
+      throw new LinealError(
+        'SOURCE_UNREADABLE',
+        `'${path}' is ${stat.isDirectory() ? 'a folder' : 'not a regular file'}`,
+        { detail: { source: path } },
+      );
     }
     this.size = stat.size;
   }
@@ -39,9 +44,14 @@ export class FileSource {
       count = readSync(this.#fd, target, 0, target.length, offset);
     } catch (error) {
       const code = /** @type {NodeJS.ErrnoException} */ (error).code ?? '';
-      throw new LinealError('SOURCE_UNREADABLE', `reading '${this.name}' at byte ${offset} failed (${code})`, {
-        detail: { source: this.name, offset, system_code: code }, cause: error,
-      });
+      throw new LinealError(
+        'SOURCE_UNREADABLE',
+        `reading '${this.name}' at byte ${offset} failed (${code})`,
+        {
+          detail: { source: this.name, offset, system_code: code },
+          cause: error,
+        },
+      );
     }
     this.stats.requests++;
     this.stats.bytesRead += count;

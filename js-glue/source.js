@@ -77,7 +77,11 @@ function describeOne(source, options) {
   }
   if (source instanceof URL) return describeUrl(source, options);
   if (typeof Blob !== 'undefined' && source instanceof Blob) {
-    return { kind: 'blob', blob: source, name: 'name' in source && source.name ? String(source.name) : 'blob' };
+    return {
+      kind: 'blob',
+      blob: source,
+      name: 'name' in source && source.name ? String(source.name) : 'blob',
+    };
   }
   if (source instanceof Uint8Array) return { kind: 'bytes', bytes: source, name: 'bytes' };
   if (source instanceof ArrayBuffer) return { kind: 'bytes', bytes: new Uint8Array(source), name: 'bytes' };
@@ -88,7 +92,9 @@ function describeOne(source, options) {
     }
     return { kind: 'custom', custom, name: custom.name ?? 'custom source' };
   }
-  throw badArgument('the source is a path, a URL, a Blob or File, an ArrayBuffer or Uint8Array, or { size, read }');
+  throw badArgument(
+    'the source is a path, a URL, a Blob or File, an ArrayBuffer or Uint8Array, or { size, read }',
+  );
 }
 
 /**
@@ -139,8 +145,10 @@ function partName(d) {
 function orderParts(parts) {
   const numbers = parts.map((part) => Number(PART_NAME.exec(partName(part))?.[1] ?? NaN));
   if (numbers.some(Number.isNaN)) return parts;
-  return parts.map((part, index) => ({ part, number: numbers[index] }))
-    .sort((a, b) => a.number - b.number).map((entry) => entry.part);
+  return parts
+    .map((part, index) => ({ part, number: numbers[index] }))
+    .sort((a, b) => a.number - b.number)
+    .map((entry) => entry.part);
 }
 
 /**
@@ -152,8 +160,8 @@ function orderParts(parts) {
  */
 function renamed(d, number, count) {
   const pad = (/** @type {number} */ n) => String(n).padStart(5, '0');
-  const change = (/** @type {string} */ text) => text.replace(PART_NAME, (_all, _i, _n, ext = '') =>
-    `-${pad(number)}-of-${pad(count)}${ext}`);
+  const change = (/** @type {string} */ text) =>
+    text.replace(PART_NAME, (_all, _i, _n, ext = '') => `-${pad(number)}-of-${pad(count)}${ext}`);
   if (!PART_NAME.test(partName(d))) return undefined;
   if (d.kind === 'path') return { ...d, path: change(d.path) };
   if (d.kind === 'url') {
@@ -174,17 +182,22 @@ export function allParts(given, count) {
   if (given.length === count) return given;
   if (given.length > 1) {
     throw new LinealError('SPLIT_MISMATCH', `the model has ${count} parts, and ${given.length} were given`, {
-      remedy: 'give every part of one split model, each once', detail: { expected: count, given: given.length },
+      remedy: 'give every part of one split model, each once',
+      detail: { expected: count, given: given.length },
     });
   }
   const parts = [given[0]];
   for (let number = 2; number <= count; number++) {
     const part = renamed(given[0], number, count);
     if (!part) {
-      throw new LinealError('SPLIT_MISMATCH', `the model has ${count} parts, and only '${partName(given[0])}' was given`, {
-        remedy: 'give an array of all parts, or keep the names ...-00001-of-0000N.gguf',
-        detail: { expected: count, given: 1 },
-      });
+      throw new LinealError(
+        'SPLIT_MISMATCH',
+        `the model has ${count} parts, and only '${partName(given[0])}' was given`,
+        {
+          remedy: 'give an array of all parts, or keep the names ...-00001-of-0000N.gguf',
+          detail: { expected: count, given: 1 },
+        },
+      );
     }
     parts.push(part);
   }
@@ -198,15 +211,23 @@ export function allParts(given, count) {
  */
 export async function openSource(d, context = {}) {
   switch (d.kind) {
-    case 'url': return new HttpSource(d.url, { headers: d.headers, credentials: d.credentials });
+    case 'url':
+      return new HttpSource(d.url, { headers: d.headers, credentials: d.credentials });
     case 'path': {
       const { FileSource } = await import('./source-node.js');
       return new FileSource(d.path);
     }
-    case 'blob': return new BlobSource(d.blob, d.name);
-    case 'bytes': return new BytesSource(d.bytes, d.name);
-    case 'custom': return new CallbackSource(d.custom.size, d.name,
-      async (offset, length) => d.custom.read(offset, length), () => d.custom.close?.());
+    case 'blob':
+      return new BlobSource(d.blob, d.name);
+    case 'bytes':
+      return new BytesSource(d.bytes, d.name);
+    case 'custom':
+      return new CallbackSource(
+        d.custom.size,
+        d.name,
+        async (offset, length) => d.custom.read(offset, length),
+        () => d.custom.close?.(),
+      );
     case 'remote': {
       const { remoteRead } = context;
       if (!remoteRead) throw new LinealError('INTERNAL', 'no way back to the thread that has the source');
@@ -239,7 +260,9 @@ class BlobSource {
       // NotReadableError: the file behind it was changed or removed since it was chosen.
       const text = error instanceof Error ? error.message : String(error);
       throw new LinealError('SOURCE_CHANGED', `'${this.name}' can no longer be read: ${text}`, {
-        remedy: 'choose the file again', detail: { source: this.name, offset }, cause: error,
+        remedy: 'choose the file again',
+        detail: { source: this.name, offset },
+        cause: error,
       });
     }
   }
@@ -295,7 +318,9 @@ class CallbackSource {
     if (wanted === 0) return new Uint8Array(0);
     const bytes = await this.#read(offset, wanted);
     if (!(bytes instanceof Uint8Array) || bytes.length > wanted) {
-      throw badArgument(`read of '${this.name}' must return a Uint8Array of at most the ${wanted} bytes asked for`);
+      throw badArgument(
+        `read of '${this.name}' must return a Uint8Array of at most the ${wanted} bytes asked for`,
+      );
     }
     this.stats.requests++;
     this.stats.bytesRead += bytes.length;

@@ -12,12 +12,17 @@ function serve(target) {
   let nextStream = 1;
 
   /** @param {{ parts: any, options: any, progress: boolean }} args @param {AbortSignal} signal */
-  const opening = ({ parts, options, progress }, signal) => /** @type {const} */ ([parts, options, {
-    signal,
-    onProgress: progress ? (/** @type {unknown} */ p) => rpc.notify('progress', p) : undefined,
-    remoteRead: (/** @type {number} */ id, /** @type {number} */ offset, /** @type {number} */ length) =>
-      rpc.call('read', { id, offset, length }, signal),
-  }]);
+  const opening = ({ parts, options, progress }, signal) =>
+    /** @type {const} */ ([
+      parts,
+      options,
+      {
+        signal,
+        onProgress: progress ? (/** @type {unknown} */ p) => rpc.notify('progress', p) : undefined,
+        remoteRead: (/** @type {number} */ id, /** @type {number} */ offset, /** @type {number} */ length) =>
+          rpc.call('read', { id, offset, length }, signal),
+      },
+    ]);
 
   /**
    * Works one step ahead of the reader, so that the messages cost no time.
@@ -67,10 +72,16 @@ function serve(target) {
     streamStart: ({ kind, args }) => {
       const controller = new AbortController();
       /** @type {unknown} */ let result;
-      const iterator = kind === 'generate'
-        ? backend.generate(args.prompt, args.settings, controller.signal, (r) => { result = r; })
-        : backend.evaluate(args.ids, controller.signal);
-      streams.set(nextStream, streamOf(iterator, controller, () => result));
+      const iterator =
+        kind === 'generate'
+          ? backend.generate(args.prompt, args.settings, controller.signal, (r) => {
+              result = r;
+            })
+          : backend.evaluate(args.ids, controller.signal);
+      streams.set(
+        nextStream,
+        streamOf(iterator, controller, () => result),
+      );
       return nextStream++;
     },
     streamNext: async ({ stream }) => {
@@ -89,7 +100,9 @@ function serve(target) {
       streams.delete(stream);
       return end();
     },
-    streamAbort: ({ stream }) => { streams.get(stream)?.controller.abort(); },
+    streamAbort: ({ stream }) => {
+      streams.get(stream)?.controller.abort();
+    },
   });
 }
 

@@ -187,8 +187,8 @@ lnl_status tok_layout(lnl_arena *arena, const gguf *file, tok **out, lnl_error *
   if (!keep_map) {
     map.slots = mem_alloc((size_t)(map_cap * sizeof *map.slots));
     if (!map.slots) {
-      return error_set(error, LNL_OUT_OF_MEMORY, "no memory to load the vocabulary (%llu bytes)",
-                       (unsigned long long)(map_cap * sizeof *map.slots));
+      return error_set(error, LNL_OUT_OF_MEMORY, "no memory to load the vocabulary (%llu slots)",
+                       (unsigned long long)map_cap);
     }
   }
   lnl_status status = fill(t, &v, &map, error);

@@ -85,7 +85,7 @@ static size_t word_llama3(const uint8_t *text, size_t at, size_t end, uint32_t l
   const uint32_t taken = letter | UNI_SPACE | UNI_NUMBER;
   size_t body = at + (text[at] == ' ');
   if (body < end && !(class_at(text, body, end, &next) & taken)) {
-    size_t stop = skip(text, next, end, (UNI_OTHER | UNI_MARK | UNI_PUNCT | UNI_LETTER) & ~taken);
+    size_t stop = skip(text, next, end, (UNI_OTHER | UNI_MARK | UNI_PUNCT) & ~taken);
     while (stop < end && is_newline(text[stop])) stop++;
     return stop;
   }
@@ -157,29 +157,27 @@ static size_t next_gpt2_digits(tok_splitter *s) {
   return word_gpt2(s->text, s->at, s->section_end);
 }
 
-bool splitter_next(tok_splitter *s, lnl_span *word) {
-  if (s->at >= s->bytes) return false;
-  size_t stop = s->bytes;
+static size_t next_stop(tok_splitter *s) {
   switch (s->kind) {
   case SPLIT_DEFAULT:
-    stop = next_default(s);
-    break;
+    return next_default(s);
   case SPLIT_GPT2:
-    stop = word_gpt2(s->text, s->at, s->bytes);
-    break;
+    return word_gpt2(s->text, s->at, s->bytes);
   case SPLIT_GPT2_DIGITS:
-    stop = next_gpt2_digits(s);
-    break;
+    return next_gpt2_digits(s);
   case SPLIT_LLAMA3:
-    stop = word_llama3(s->text, s->at, s->bytes, UNI_LETTER, 3);
-    break;
+    return word_llama3(s->text, s->at, s->bytes, UNI_LETTER, 3);
   case SPLIT_QWEN2:
-    stop = word_llama3(s->text, s->at, s->bytes, UNI_LETTER, 1);
-    break;
+    return word_llama3(s->text, s->at, s->bytes, UNI_LETTER, 1);
   case SPLIT_QWEN35:
-    stop = word_llama3(s->text, s->at, s->bytes, UNI_LETTER | UNI_MARK, 1);
-    break;
+    return word_llama3(s->text, s->at, s->bytes, UNI_LETTER | UNI_MARK, 1);
   }
+  return s->bytes;
+}
+
+bool splitter_next(tok_splitter *s, lnl_span *word) {
+  if (s->at >= s->bytes) return false;
+  size_t stop = next_stop(s);
   *word = (lnl_span){s->text + s->at, stop - s->at};
   s->at = stop;
   return true;

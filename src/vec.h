@@ -36,10 +36,14 @@
 #define VEC_NOINLINE __attribute__((noinline))
 #if defined(__clang__)
 #define VEC_UNROLL _Pragma("clang loop unroll(full)")
+/* Where a loop must stay one: engines move the loads of a basic block to its
+ * front and spill them, so that small bodies run faster than long ones. */
+#define VEC_LOOP _Pragma("clang loop unroll(disable)")
 /* A product that is then added is rounded twice, as in the specification. */
 #pragma STDC FP_CONTRACT OFF
 #else
 #define VEC_UNROLL _Pragma("GCC unroll 8")
+#define VEC_LOOP   _Pragma("GCC unroll 1")
 #endif
 
 #if LNL_VEC
@@ -50,10 +54,13 @@
  * of the next one from being hoisted above it (the engine would spill them);
  * outside a loop it makes a constant opaque, so that it stays in a register. */
 #define VEC_KEEP(x) __asm__ volatile("" : "+r"(x))
+/* The same for a pointer: what is derived from it stays a constant offset. */
+#define VEC_KEEP_POINTER(p) __asm__ volatile("" : "+r"(p))
 #else
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/wasm/simd128.h>
-#define VEC_KEEP(x) ((void)(x))
+#define VEC_KEEP(x)         ((void)(x))
+#define VEC_KEEP_POINTER(p) ((void)(p))
 #endif
 
 VEC_INLINE v128_t vec_opaque_i16(int16_t value) {
@@ -88,8 +95,6 @@ VEC_INLINE float vec_sum_f32(v128_t v) {
   v = wasm_f32x4_add(v, wasm_i32x4_shuffle(v, v, 2, 3, 0, 1));
   return wasm_f32x4_extract_lane(v, 0) + wasm_f32x4_extract_lane(v, 1);
 }
-/* Lane i of a float vector in all four lanes; i is a constant. */
-#define VEC_LANE(v, i) wasm_i32x4_shuffle(v, v, i, i, i, i)
 
 /* --- codes x int8 ------------------------------------------------------------
  * The exact dot product of 32 codes, 0..63 each, with 32 int8 activations
@@ -163,7 +168,8 @@ static inline bool vec_dot_i32_is_fast(void) { return vec_native_dot_i32_is_fast
 #endif
 #endif
 
-VEC_INLINE v128_t vec_dot_codes(vec_codes codes, const int8_t *a, const vec_mode mode) {
+/* ones: vec_opaque_i16(1). */
+VEC_INLINE v128_t vec_dot_codes(vec_codes codes, const int8_t *a, v128_t ones, const vec_mode mode) {
 #if LNL_VEC == 2
   if (mode == VEC_I32) {
     v128_t sum = vec_relaxed_dot_i32(wasm_v128_load(a), codes.v[0], vec_zero());
@@ -177,10 +183,11 @@ VEC_INLINE v128_t vec_dot_codes(vec_codes codes, const int8_t *a, const vec_mode
     VEC_KEEP(sum);
     sum = wasm_i16x8_add(sum, vec_relaxed_dot_i16(wasm_v128_load(a + 16), codes.v[1]));
     VEC_KEEP(sum);
-    return wasm_i32x4_extadd_pairwise_i16x8(sum);
+    return wasm_i32x4_dot_i16x8(sum, ones);
   }
 #endif
   (void)mode;
+  (void)ones;
   return vec_dot_wide(vec_zero(), codes.v, a);
 }
 
@@ -193,23 +200,20 @@ VEC_INLINE vec_half vec_half_make(void) {
   return (vec_half){vec_opaque_i32((int32_t)0x8fffe000), vec_opaque_i32(0x0f800000), vec_opaque_f32(0x1p112f),
                     vec_opaque_i32(0x7f800000)};
 }
-/* half_to_float of four halves that stand in the upper 16 bits of each lane. */
-VEC_INLINE v128_t vec_half_to_f32(v128_t upper, const vec_half *c) {
+/* half_to_float of four halves that stand in the upper 16 bits of each lane,
+ * if they are finite: an exponent of 31 comes out as 2^16 and more. */
+VEC_INLINE v128_t vec_half_finite(v128_t upper, const vec_half *c) {
+  return wasm_f32x4_mul(wasm_v128_and(wasm_i32x4_shr(upper, 3), c->fields), c->scale);
+}
+/* The same for all halves. */
+VEC_INLINE v128_t vec_half_any(v128_t upper, const vec_half *c) {
   const v128_t bits = wasm_v128_and(wasm_i32x4_shr(upper, 3), c->fields);
   const v128_t special = wasm_i32x4_eq(wasm_v128_and(bits, c->top), c->top);
-  /* An exponent of 31 comes out as 2^16 and more: give it the top exponent. */
   return wasm_v128_or(wasm_f32x4_mul(bits, c->scale), wasm_v128_and(special, c->infinity));
 }
-/* The first and the last four of eight halves, and four from memory. */
-VEC_INLINE v128_t vec_half_low(v128_t v, const vec_half *c) {
-  return vec_half_to_f32(wasm_i16x8_shuffle(v, v, 0, 0, 1, 1, 2, 2, 3, 3), c);
-}
-VEC_INLINE v128_t vec_half_high(v128_t v, const vec_half *c) {
-  return vec_half_to_f32(wasm_i16x8_shuffle(v, v, 4, 4, 5, 5, 6, 6, 7, 7), c);
-}
-VEC_INLINE v128_t vec_half_load_4(const void *src, const vec_half *c) {
-  return vec_half_low(wasm_v128_load64_zero(src), c);
-}
+/* The first and the last four of eight halves, each in the upper 16 bits. */
+VEC_INLINE v128_t vec_upper_low(v128_t v) { return wasm_i16x8_shuffle(v, v, 0, 0, 1, 1, 2, 2, 3, 3); }
+VEC_INLINE v128_t vec_upper_high(v128_t v) { return wasm_i16x8_shuffle(v, v, 4, 4, 5, 5, 6, 6, 7, 7); }
 
 /* dst[i] = d * bytes[i] for 16 int8: one rounding each. */
 VEC_INLINE void vec_store_scaled_i8(float *dst, v128_t bytes, v128_t d) {
@@ -217,7 +221,7 @@ VEC_INLINE void vec_store_scaled_i8(float *dst, v128_t bytes, v128_t d) {
   const v128_t quarter[4] = {wasm_i32x4_extend_low_i16x8(low), wasm_i32x4_extend_high_i16x8(low),
                              wasm_i32x4_extend_low_i16x8(high), wasm_i32x4_extend_high_i16x8(high)};
   VEC_UNROLL for (int i = 0; i < 4; i++)
-    wasm_v128_store(dst + 4 * i, wasm_f32x4_mul(wasm_f32x4_convert_i32x4(quarter[i]), d));
+      wasm_v128_store(dst + 4 * i, wasm_f32x4_mul(wasm_f32x4_convert_i32x4(quarter[i]), d));
 }
 
 /* --- exp ------------------------------------------------------------------------

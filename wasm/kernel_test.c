@@ -75,14 +75,17 @@ uint32_t EXPORT(form_count)(void) {
 }
 const char *EXPORT(form_name)(uint32_t index) { return form_at(index)->name; }
 const char *EXPORT(form_kernel)(uint32_t index) { return form_at(index)->kernel; }
-uint32_t EXPORT(form_bytes)(uint32_t index, uint32_t n) { return (uint32_t)form_row_bytes(form_at(index), n); }
+uint32_t EXPORT(form_bytes)(uint32_t index, uint32_t n) {
+  return (uint32_t)form_row_bytes(form_at(index), n);
+}
 void EXPORT(form_decode)(uint32_t index, const uint8_t *src, float *dst, uint32_t n, uint32_t scalar) {
   const lnl_form *form = form_at(index);
   (scalar ? form->decode_scalar : form->decode)(src, dst, n);
 }
 /* Quantises x (or not, as the form needs) into `scratch` and leaves it there. */
 uint32_t EXPORT(form_activation_bytes)(uint32_t index, uint32_t k, uint32_t n_tok) {
-  return form_at(index)->activation == ACT_Q8 ? (uint32_t)q8_bytes(k, n_tok) : k * n_tok * (uint32_t)sizeof(float);
+  return form_at(index)->activation == ACT_Q8 ? (uint32_t)q8_bytes(k, n_tok)
+                                              : k * n_tok * (uint32_t)sizeof(float);
 }
 void EXPORT(form_activate)(uint32_t index, void *scratch, const float *x, uint32_t k, uint32_t n_tok) {
   if (form_at(index)->activation == ACT_F32) {
@@ -94,8 +97,8 @@ void EXPORT(form_activate)(uint32_t index, void *scratch, const float *x, uint32
     quant_q8(view.q + t * k, view.d + t * (k / 32), view.sums + t * (k / 16), x + t * k, k);
 }
 /* Rows row_begin..row_end-1 of y = x W^T; scratch as form_activate left it. */
-void EXPORT(form_matmul)(uint32_t index, const uint8_t *w, void *scratch, float *y, uint32_t k, uint32_t n_row,
-                         uint32_t n_tok, uint32_t row_begin, uint32_t row_end) {
+void EXPORT(form_matmul)(uint32_t index, const uint8_t *w, void *scratch, float *y, uint32_t k,
+                         uint32_t n_row, uint32_t n_tok, uint32_t row_begin, uint32_t row_end) {
   const lnl_form *form = form_at(index);
   lnl_matmul m = {0};
   m.w = w;
@@ -113,8 +116,8 @@ void EXPORT(form_matmul)(uint32_t index, const uint8_t *w, void *scratch, float 
   form->matmul(&m);
 }
 /* One token's attention; k and v as in kernels.h. */
-void EXPORT(kernel_attn)(const float *q, const void *k, const void *v, float *out, void *scratch, uint32_t n_head,
-                         uint32_t n_kv_head, uint32_t d_head, uint32_t n_key, uint32_t f16) {
+void EXPORT(kernel_attn)(const float *q, const void *k, const void *v, float *out, void *scratch,
+                         uint32_t n_head, uint32_t n_kv_head, uint32_t d_head, uint32_t n_key, uint32_t f16) {
   lnl_attn a = {0};
   a.q = q, a.k = k, a.v = v, a.out = out, a.scratch = scratch;
   a.n_head = a.head_end = n_head, a.n_kv_head = n_kv_head;
@@ -122,7 +125,11 @@ void EXPORT(kernel_attn)(const float *q, const void *k, const void *v, float *ou
   a.scale = 0.125f;
   attn(&a);
 }
-void EXPORT(kernel_silu_mul)(float *y, const float *gate, const float *up, uint32_t n) { silu_mul(y, gate, up, n); }
-void EXPORT(kernel_rms_norm)(float *y, const float *x, const float *w, uint32_t n) { rms_norm(y, x, w, n, 1e-5f); }
+void EXPORT(kernel_silu_mul)(float *y, const float *gate, const float *up, uint32_t n) {
+  silu_mul(y, gate, up, n);
+}
+void EXPORT(kernel_rms_norm)(float *y, const float *x, const float *w, uint32_t n) {
+  rms_norm(y, x, w, n, 1e-5f);
+}
 uint32_t EXPORT(kernel_argmax)(const float *x, uint32_t n) { return argmax(x, n); }
 double EXPORT(kernel_log_sum_exp)(const float *x, uint32_t n) { return log_sum_exp(x, n); }

@@ -51,10 +51,10 @@ typedef struct lnl_matmul {
 } lnl_matmul;
 
 typedef struct lnl_form {
-  const char *name;       /* "Q4_K" */
-  const char *kernel;     /* what explain calls the matmul kernel, e.g. "q4_k.q8.relaxed" */
-  uint32_t type;          /* GGML type id */
-  uint32_t block_len;     /* values a block */
+  const char *name;   /* "Q4_K" */
+  const char *kernel; /* what explain calls the matmul kernel, e.g. "q4_k.q8.relaxed" */
+  uint32_t type;      /* GGML type id */
+  uint32_t block_len; /* values a block */
   uint32_t block_bytes;
   lnl_activation activation;
   /* The specification: n values (a multiple of block_len), bit-exact as

@@ -5,10 +5,10 @@
 #include "form.h"
 #include "../vec.h"
 
-#define LNL_FORM(NAME, name, id, block_len, block_bytes, activation)  \
-  void name##_decode_scalar(const uint8_t *src, float *dst, uint64_t n); \
-  void name##_decode(const uint8_t *src, float *dst, uint64_t n);        \
-  void name##_matmul_scalar(const lnl_matmul *m);                        \
+#define LNL_FORM(NAME, name, id, block_len, block_bytes, activation)                                         \
+  void name##_decode_scalar(const uint8_t *src, float *dst, uint64_t n);                                     \
+  void name##_decode(const uint8_t *src, float *dst, uint64_t n);                                            \
+  void name##_matmul_scalar(const lnl_matmul *m);                                                            \
   void name##_matmul(const lnl_matmul *m);
 #include "list.inc"
 #undef LNL_FORM
@@ -48,13 +48,18 @@ static inline void matmul_tiles(const lnl_matmul *m, matmul_dot dot_1, matmul_do
   }
 }
 
+/* Where the quantised values of n tokens are, for loops that advance them. */
+#define MATMUL_Q_POINTERS(q, x, n, k)                                                                        \
+  const int8_t *q[MATMUL_TILE];                                                                              \
+  VEC_UNROLL for (uint32_t t = 0; t < n; t++) q[t] = (x).q + t * (k);
+
 /* The factors of four consecutive blocks that begin with a half each. */
 VEC_INLINE v128_t block_factors_4(const uint8_t *w, uint32_t block_bytes, const vec_half *half) {
   v128_t upper = wasm_v128_load16_lane(w, vec_zero(), 1);
   upper = wasm_v128_load16_lane(w + block_bytes, upper, 3);
   upper = wasm_v128_load16_lane(w + 2 * block_bytes, upper, 5);
   upper = wasm_v128_load16_lane(w + 3 * block_bytes, upper, 7);
-  return vec_half_to_f32(upper, half);
+  return vec_half_any(upper, half);
 }
 /* The sums of four consecutive blocks of 32 activations, as floats. */
 VEC_INLINE v128_t block_sums_4(const int16_t *sums) {
@@ -64,26 +69,26 @@ VEC_INLINE v128_t block_sums_4(const int16_t *sums) {
 /* Defines name##_matmul from dot(m, row, token, n, mode), once for each mode
  * that is worth having in this build; in the relaxed build one of two is
  * chosen by what the processor is good at, the results being the same. */
-#define MATMUL_ROW_FUNCTIONS(dot, mode)                                                                 \
-  static VEC_NOINLINE void dot##_1_##mode(const lnl_matmul *m, uint32_t row, uint32_t token) {          \
-    dot(m, row, token, 1, mode);                                                                        \
-  }                                                                                                     \
-  static VEC_NOINLINE void dot##_4_##mode(const lnl_matmul *m, uint32_t row, uint32_t token) {          \
-    dot(m, row, token, MATMUL_TILE, mode);                                                              \
+#define MATMUL_ROW_FUNCTIONS(dot, mode)                                                                      \
+  static VEC_NOINLINE void dot##_1_##mode(const lnl_matmul *m, uint32_t row, uint32_t token) {               \
+    dot(m, row, token, 1, mode);                                                                             \
+  }                                                                                                          \
+  static VEC_NOINLINE void dot##_4_##mode(const lnl_matmul *m, uint32_t row, uint32_t token) {               \
+    dot(m, row, token, MATMUL_TILE, mode);                                                                   \
   }
 #if LNL_VEC == 2
-#define MATMUL_DEFINE(name, dot, slow_mode)                       \
-  MATMUL_ROW_FUNCTIONS(dot, VEC_I32)                              \
-  MATMUL_ROW_FUNCTIONS(dot, slow_mode)                            \
-  void name##_matmul(const lnl_matmul *m) {                       \
-    if (vec_dot_i32_is_fast())                                    \
-      matmul_tiles(m, dot##_1_VEC_I32, dot##_4_VEC_I32);          \
-    else                                                          \
-      matmul_tiles(m, dot##_1_##slow_mode, dot##_4_##slow_mode);  \
+#define MATMUL_DEFINE(name, dot, slow_mode)                                                                  \
+  MATMUL_ROW_FUNCTIONS(dot, VEC_I32)                                                                         \
+  MATMUL_ROW_FUNCTIONS(dot, slow_mode)                                                                       \
+  void name##_matmul(const lnl_matmul *m) {                                                                  \
+    if (vec_dot_i32_is_fast())                                                                               \
+      matmul_tiles(m, dot##_1_VEC_I32, dot##_4_VEC_I32);                                                     \
+    else                                                                                                     \
+      matmul_tiles(m, dot##_1_##slow_mode, dot##_4_##slow_mode);                                             \
   }
 #else
-#define MATMUL_DEFINE(name, dot, slow_mode) \
-  MATMUL_ROW_FUNCTIONS(dot, VEC_WIDE)       \
+#define MATMUL_DEFINE(name, dot, slow_mode)                                                                  \
+  MATMUL_ROW_FUNCTIONS(dot, VEC_WIDE)                                                                        \
   void name##_matmul(const lnl_matmul *m) { matmul_tiles(m, dot##_1_VEC_WIDE, dot##_4_VEC_WIDE); }
 #endif
 

@@ -6,14 +6,20 @@ bool vec_native_dot_i32_is_fast = true;
 #endif
 
 #define KERNEL_SUFFIX_ACT_F32 ".f32."
-#define KERNEL_SUFFIX_ACT_Q8 ".q8."
+#define KERNEL_SUFFIX_ACT_Q8  ".q8."
 
 static const lnl_form forms[] = {
-#define LNL_FORM(NAME, name, id, block_len, block_bytes, activation)                               \
-  {#NAME,      #name KERNEL_SUFFIX_##activation VEC_ISA_NAME,                                      \
-   id,         block_len,                                                                          \
-   block_bytes, activation,                                                                        \
-   name##_decode_scalar, name##_decode, name##_matmul_scalar, name##_matmul},
+#define LNL_FORM(NAME, name, id, block_len, block_bytes, activation)                                         \
+  {#NAME,                                                                                                    \
+   #name KERNEL_SUFFIX_##activation VEC_ISA_NAME,                                                            \
+   id,                                                                                                       \
+   block_len,                                                                                                \
+   block_bytes,                                                                                              \
+   activation,                                                                                               \
+   name##_decode_scalar,                                                                                     \
+   name##_decode,                                                                                            \
+   name##_matmul_scalar,                                                                                     \
+   name##_matmul},
 #include "list.inc"
 #undef LNL_FORM
 };

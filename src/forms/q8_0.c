@@ -103,44 +103,42 @@ VEC_INLINE v128_t block_dot(const uint8_t *w, const int8_t *q, const vec_mode mo
   return weights_dot(&wide, q, mode);
 }
 
-/* acc[t] += the block's product with token t, times scale[t] in all lanes. */
-VEC_INLINE void block_add(v128_t *acc, const v128_t *scale, const uint8_t *w, const int8_t *q, size_t k,
+/* acc[t] += the block's product with token t, times factor[4 t]; q[t] advances. */
+VEC_INLINE void block_add(v128_t *acc, const float *factor, const uint8_t *w, const int8_t **q,
                           const uint32_t n, const vec_mode mode) {
-  if (n == 1) {
-    acc[0] = vec_madd(wasm_f32x4_convert_i32x4(block_dot(w + 2, q, mode)), scale[0], acc[0]);
-    return;
+  q8_weights weights;
+  if (n > 1) weights = weights_load(w + 2, mode);
+  VEC_UNROLL for (uint32_t t = 0; t < n; t++) {
+    const v128_t dot = n > 1 ? weights_dot(&weights, q[t], mode) : block_dot(w + 2, q[t], mode);
+    acc[t] = vec_madd(wasm_f32x4_convert_i32x4(dot), wasm_v128_load32_splat(factor + 4 * t), acc[t]);
+    q[t] += BLOCK;
   }
-  const q8_weights weights = weights_load(w + 2, mode);
-  VEC_UNROLL for (uint32_t t = 0; t < n; t++)
-    acc[t] = vec_madd(wasm_f32x4_convert_i32x4(weights_dot(&weights, q + t * k, mode)), scale[t], acc[t]);
 }
 
-VEC_INLINE void dot(const lnl_matmul *m, uint32_t row, uint32_t token, const uint32_t n, const vec_mode mode) {
+VEC_INLINE void dot(const lnl_matmul *m, uint32_t row, uint32_t token, const uint32_t n,
+                    const vec_mode mode) {
   const uint8_t *w = matmul_row(m, row);
   const size_t k = m->k, blocks = k / BLOCK;
   const lnl_q8 x = matmul_q8(m, token);
   const vec_half half = vec_half_make();
-  v128_t acc[MATMUL_TILE], scales[MATMUL_TILE], scale[MATMUL_TILE];
+  v128_t acc[MATMUL_TILE];
+  float scale[MATMUL_TILE * 4];
+  MATMUL_Q_POINTERS(q, x, n, k)
   VEC_UNROLL for (uint32_t t = 0; t < n; t++) acc[t] = vec_zero();
   size_t b = 0;
-  for (; blocks - b >= 4; b += 4, w += 4 * BLOCK_BYTES) {
+  for (; blocks - b >= 4; b += 4) {
     const v128_t d = block_factors_4(w, BLOCK_BYTES, &half);
     VEC_UNROLL for (uint32_t t = 0; t < n; t++)
-      scales[t] = wasm_f32x4_mul(d, wasm_v128_load(x.d + t * blocks + b));
-#define BLOCK_ADD(i)                                                                             \
-  VEC_UNROLL for (uint32_t t = 0; t < n; t++) scale[t] = VEC_LANE(scales[t], i);                 \
-  block_add(acc, scale, w + (i) * BLOCK_BYTES, x.q + (b + (i)) * BLOCK, k, n, mode);
-    BLOCK_ADD(0)
-    BLOCK_ADD(1)
-    BLOCK_ADD(2)
-    BLOCK_ADD(3)
-#undef BLOCK_ADD
+        wasm_v128_store(scale + 4 * t, wasm_f32x4_mul(d, wasm_v128_load(x.d + t * blocks + b)));
+    const float *factor = scale;
+    VEC_KEEP_POINTER(factor);
+    VEC_LOOP for (int i = 0; i < 4; i++, w += BLOCK_BYTES, factor++) block_add(acc, factor, w, q, n, mode);
   }
   for (; b < blocks; b++, w += BLOCK_BYTES) {
-    VEC_UNROLL for (uint32_t t = 0; t < n; t++) scale[t] = wasm_f32x4_splat(load_half(w) * x.d[t * blocks + b]);
-    block_add(acc, scale, w, x.q + b * BLOCK, k, n, mode);
+    VEC_UNROLL for (uint32_t t = 0; t < n; t++) scale[4 * t] = load_half(w) * x.d[t * blocks + b];
+    block_add(acc, scale, w, q, n, mode);
   }
-  VEC_UNROLL for (uint32_t t = 0; t < n; t++) *matmul_y(m, row, token + t) = vec_sum_f32(acc[t]);
+  VEC_UNROLL for (uint32_t t = 0; t < n; t++) * matmul_y(m, row, token + t) = vec_sum_f32(acc[t]);
 }
 MATMUL_DEFINE(q8_0, dot, VEC_WIDE)
 

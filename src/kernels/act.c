@@ -21,7 +21,8 @@ VEC_INLINE v128_t silu_mul_4(v128_t gate, v128_t up) {
 
 void silu_mul(float *y, const float *gate, const float *up, uint32_t n) {
   uint32_t i = 0;
-  for (; n - i >= 4; i += 4) wasm_v128_store(y + i, silu_mul_4(wasm_v128_load(gate + i), wasm_v128_load(up + i)));
+  for (; n - i >= 4; i += 4)
+    wasm_v128_store(y + i, silu_mul_4(wasm_v128_load(gate + i), wasm_v128_load(up + i)));
   if (i == n) return;
   /* The tail takes the same path, so that a value does not depend on its place. */
   float g[4] = {0}, u[4] = {0};

@@ -65,8 +65,8 @@ typedef struct attn_tile {
 VEC_INLINE void kv_load_8(v128_t out[2], const void *kv, const bool f16, size_t i, const vec_half *half) {
   if (f16) {
     const v128_t halves = wasm_v128_load((const uint16_t *)kv + i);
-    out[0] = vec_half_low(halves, half);
-    out[1] = vec_half_high(halves, half);
+    out[0] = vec_half_any(vec_upper_low(halves), half);
+    out[1] = vec_half_any(vec_upper_high(halves), half);
   } else {
     out[0] = wasm_v128_load((const float *)kv + i);
     out[1] = wasm_v128_load((const float *)kv + i + 4);
@@ -141,18 +141,18 @@ VEC_INLINE void tile_values(const attn_tile *tile, const uint32_t n, const bool 
 }
 
 /* Functions of their own, one for each way to run them: see VEC_NOINLINE. */
-#define ATTN_VARIANTS(name)                                                                \
-  static VEC_NOINLINE void name##_f32_1(const attn_tile *tile) { name(tile, 1, false); }    \
-  static VEC_NOINLINE void name##_f32_2(const attn_tile *tile) { name(tile, 2, false); }    \
-  static VEC_NOINLINE void name##_f32_4(const attn_tile *tile) { name(tile, 4, false); }    \
-  static VEC_NOINLINE void name##_f16_1(const attn_tile *tile) { name(tile, 1, true); }     \
-  static VEC_NOINLINE void name##_f16_2(const attn_tile *tile) { name(tile, 2, true); }     \
-  static VEC_NOINLINE void name##_f16_4(const attn_tile *tile) { name(tile, 4, true); }     \
-  static void name##_run(const attn_tile *tile, uint32_t n) {                              \
-    if (tile->a->kv_f16)                                                                   \
-      (n == 4 ? name##_f16_4 : n == 2 ? name##_f16_2 : name##_f16_1)(tile);                \
-    else                                                                                   \
-      (n == 4 ? name##_f32_4 : n == 2 ? name##_f32_2 : name##_f32_1)(tile);                \
+#define ATTN_VARIANTS(name)                                                                                  \
+  static VEC_NOINLINE void name##_f32_1(const attn_tile *tile) { name(tile, 1, false); }                     \
+  static VEC_NOINLINE void name##_f32_2(const attn_tile *tile) { name(tile, 2, false); }                     \
+  static VEC_NOINLINE void name##_f32_4(const attn_tile *tile) { name(tile, 4, false); }                     \
+  static VEC_NOINLINE void name##_f16_1(const attn_tile *tile) { name(tile, 1, true); }                      \
+  static VEC_NOINLINE void name##_f16_2(const attn_tile *tile) { name(tile, 2, true); }                      \
+  static VEC_NOINLINE void name##_f16_4(const attn_tile *tile) { name(tile, 4, true); }                      \
+  static void name##_run(const attn_tile *tile, uint32_t n) {                                                \
+    if (tile->a->kv_f16)                                                                                     \
+      (n == 4 ? name##_f16_4 : n == 2 ? name##_f16_2 : name##_f16_1)(tile);                                  \
+    else                                                                                                     \
+      (n == 4 ? name##_f32_4 : n == 2 ? name##_f32_2 : name##_f32_1)(tile);                                  \
   }
 ATTN_VARIANTS(tile_scores)
 ATTN_VARIANTS(tile_values)
@@ -168,8 +168,9 @@ static void tile_softmax(float *weights, uint32_t count, float *sums, uint32_t d
   for (uint32_t p = count; p % 4; p++) weights[p] = -INFINITY; /* weight 0 */
   v128_t largest_4 = wasm_f32x4_splat(state->largest);
   for (uint32_t p = 0; p < count; p += 4) largest_4 = wasm_f32x4_max(largest_4, wasm_v128_load(weights + p));
-  const float largest = fmaxf(fmaxf(wasm_f32x4_extract_lane(largest_4, 0), wasm_f32x4_extract_lane(largest_4, 1)),
-                              fmaxf(wasm_f32x4_extract_lane(largest_4, 2), wasm_f32x4_extract_lane(largest_4, 3)));
+  const float largest =
+      fmaxf(fmaxf(wasm_f32x4_extract_lane(largest_4, 0), wasm_f32x4_extract_lane(largest_4, 1)),
+            fmaxf(wasm_f32x4_extract_lane(largest_4, 2), wasm_f32x4_extract_lane(largest_4, 3)));
   const v128_t largest_all = wasm_f32x4_splat(largest);
   v128_t total = vec_zero();
   for (uint32_t p = 0; p < count; p += 4) {
@@ -181,7 +182,8 @@ static void tile_softmax(float *weights, uint32_t count, float *sums, uint32_t d
     const v128_t factor_all = vec_exp(wasm_f32x4_splat(state->largest - largest));
     const float factor = wasm_f32x4_extract_lane(factor_all, 0);
     uint32_t i = 0;
-    for (; d_value - i >= 4; i += 4) wasm_v128_store(sums + i, wasm_f32x4_mul(wasm_v128_load(sums + i), factor_all));
+    for (; d_value - i >= 4; i += 4)
+      wasm_v128_store(sums + i, wasm_f32x4_mul(wasm_v128_load(sums + i), factor_all));
     for (; i < d_value; i++) sums[i] *= factor;
     state->total *= factor;
     state->largest = largest;

@@ -65,8 +65,8 @@ VEC_INLINE int16_t sum_16(v128_t a, v128_t b) {
 VEC_INLINE uint32_t largest_bits_32(const float *x) {
   const v128_t magnitude = wasm_i32x4_splat(MAGNITUDE_BITS);
   v128_t largest = vec_zero();
-  VEC_UNROLL for (int i = 0; i < 32; i += 4)
-    largest = wasm_i32x4_max(largest, wasm_v128_and(wasm_v128_load(x + i), magnitude));
+  VEC_UNROLL for (int i = 0; i < 32; i += 4) largest =
+      wasm_i32x4_max(largest, wasm_v128_and(wasm_v128_load(x + i), magnitude));
   largest = wasm_i32x4_max(largest, wasm_i32x4_shuffle(largest, largest, 2, 3, 0, 1));
   largest = wasm_i32x4_max(largest, wasm_i32x4_shuffle(largest, largest, 1, 0, 3, 2));
   return (uint32_t)wasm_i32x4_extract_lane(largest, 0);
@@ -111,7 +111,8 @@ VEC_INLINE v128_t to_half_4(v128_t value) {
 }
 
 VEC_INLINE void to_half_8(uint16_t *dst, const float *src) {
-  wasm_v128_store(dst, wasm_u16x8_narrow_i32x4(to_half_4(wasm_v128_load(src)), to_half_4(wasm_v128_load(src + 4))));
+  wasm_v128_store(
+      dst, wasm_u16x8_narrow_i32x4(to_half_4(wasm_v128_load(src)), to_half_4(wasm_v128_load(src + 4))));
 }
 
 void f32_to_f16(uint16_t *dst, const float *src, uint32_t n) {
@@ -122,7 +123,9 @@ void f32_to_f16(uint16_t *dst, const float *src, uint32_t n) {
 
 #else
 
-void quant_q8(int8_t *q, float *d, int16_t *sums, const float *x, uint32_t n) { quant_q8_scalar(q, d, sums, x, n); }
+void quant_q8(int8_t *q, float *d, int16_t *sums, const float *x, uint32_t n) {
+  quant_q8_scalar(q, d, sums, x, n);
+}
 void f32_to_f16(uint16_t *dst, const float *src, uint32_t n) { f32_to_f16_scalar(dst, src, n); }
 
 #endif

@@ -37,7 +37,8 @@ VEC_INLINE void rotate_4(v128_t *a, v128_t *b, v128_t c, v128_t s) {
   *b = wasm_f32x4_add(as, bc);
 }
 
-void rope_norm(float *x, uint32_t n_head, uint32_t d_head, uint32_t n_rot, const float *cos, const float *sin) {
+void rope_norm(float *x, uint32_t n_head, uint32_t d_head, uint32_t n_rot, const float *cos,
+               const float *sin) {
   for (uint32_t h = 0; h < n_head; h++, x += d_head) {
     uint32_t i = 0;
     for (; n_rot / 2 - i >= 4; i += 4) {
@@ -51,7 +52,8 @@ void rope_norm(float *x, uint32_t n_head, uint32_t d_head, uint32_t n_rot, const
   }
 }
 
-void rope_neox(float *x, uint32_t n_head, uint32_t d_head, uint32_t n_rot, const float *cos, const float *sin) {
+void rope_neox(float *x, uint32_t n_head, uint32_t d_head, uint32_t n_rot, const float *cos,
+               const float *sin) {
   for (uint32_t h = 0; h < n_head; h++, x += d_head) {
     float *upper = x + n_rot / 2;
     uint32_t i = 0;
@@ -67,10 +69,12 @@ void rope_neox(float *x, uint32_t n_head, uint32_t d_head, uint32_t n_rot, const
 
 #else
 
-void rope_norm(float *x, uint32_t n_head, uint32_t d_head, uint32_t n_rot, const float *cos, const float *sin) {
+void rope_norm(float *x, uint32_t n_head, uint32_t d_head, uint32_t n_rot, const float *cos,
+               const float *sin) {
   rope_norm_scalar(x, n_head, d_head, n_rot, cos, sin);
 }
-void rope_neox(float *x, uint32_t n_head, uint32_t d_head, uint32_t n_rot, const float *cos, const float *sin) {
+void rope_neox(float *x, uint32_t n_head, uint32_t d_head, uint32_t n_rot, const float *cos,
+               const float *sin) {
   rope_neox_scalar(x, n_head, d_head, n_rot, cos, sin);
 }
 

@@ -51,7 +51,11 @@ test('URL, Blob, bytes and custom source: the same tokens as Node, in a worker',
   const out = await inPage(async ({ open: openModel }, url) => {
     const bytes = new Uint8Array(await (await fetch(url)).arrayBuffer());
     const sources = {
-      url, relative: '/model.gguf', blob: new Blob([bytes]), file: new File([bytes], 'm.gguf'), bytes,
+      url,
+      relative: '/model.gguf',
+      blob: new Blob([bytes]),
+      file: new File([bytes], 'm.gguf'),
+      bytes,
       custom: { size: bytes.length, read: async (offset, length) => bytes.subarray(offset, offset + length) },
     };
     const out = {};
@@ -61,7 +65,13 @@ test('URL, Blob, bytes and custom source: the same tokens as Node, in a worker',
       const pieces = [];
       const generation = model.generate('In the beginning', { maxTokens: 16 });
       for await (const piece of generation) pieces.push(piece);
-      out[name] = { tokens: generation.result.tokens, text: pieces.join(''), streamed: pieces.length > 5, phases: [...phases], module: model.info.module };
+      out[name] = {
+        tokens: generation.result.tokens,
+        text: pieces.join(''),
+        streamed: pieces.length > 5,
+        phases: [...phases],
+        module: model.info.module,
+      };
       await model.close();
     }
     return out;
@@ -81,8 +91,12 @@ test('the page stays alive while a worker generates; worker: false works too', {
     for (const worker of [true, false]) {
       const model = await openModel(url, { context: 256, worker });
       let beats = 0;
-      const timer = setInterval(() => { beats++; }, 1);
-      const { result } = await model.generate('And', { maxTokens: 200, ignoreEos: true }).done.then((r) => ({ result: r }));
+      const timer = setInterval(() => {
+        beats++;
+      }, 1);
+      const { result } = await model
+        .generate('And', { maxTokens: 200, ignoreEos: true })
+        .done.then((r) => ({ result: r }));
       clearInterval(timer);
       out[worker] = { beats, tokens: result.tokens.length };
       await model.close();
@@ -100,11 +114,22 @@ test('an abort ends within one token, and the model goes on', { skip }, async ()
     const model = await openModel(url, { context: 256 });
     const controller = new AbortController();
     let count = 0;
-    const generation = model.generate('And', { maxTokens: 200, ignoreEos: true, signal: controller.signal, onToken: () => { if (++count === 5) controller.abort(); } });
+    const generation = model.generate('And', {
+      maxTokens: 200,
+      ignoreEos: true,
+      signal: controller.signal,
+      onToken: () => {
+        if (++count === 5) controller.abort();
+      },
+    });
     for await (const piece of generation) void piece;
     const again = await model.generate('And', { maxTokens: 3 }).done;
     await model.close();
-    return { finish: generation.result.finishReason, tokens: generation.result.tokens.length, again: again.tokens.length };
+    return {
+      finish: generation.result.finishReason,
+      tokens: generation.result.tokens.length,
+      again: again.tokens.length,
+    };
   });
   assert.equal(finish, 'aborted');
   assert.ok(tokens >= 5 && tokens <= 7, `${tokens} tokens`);
@@ -113,7 +138,11 @@ test('an abort ends within one token, and the model goes on', { skip }, async ()
 
 test('errors arrive whole: HTML, 404, a module that is not there', { skip }, async () => {
   const out = await inPage(async ({ open: openModel, explain: explainModel }, url) => {
-    const failure = async (promise) => promise.then(() => ({ code: 'NONE' }), (error) => ({ name: error.name, ...error.toJSON() }));
+    const failure = async (promise) =>
+      promise.then(
+        () => ({ code: 'NONE' }),
+        (error) => ({ name: error.name, ...error.toJSON() }),
+      );
     return {
       html: await failure(openModel('/blank.html')),
       missing: await failure(openModel('/none.gguf')),
@@ -141,7 +170,10 @@ test('a worker script that cannot be loaded: WORKER_FAILED', { skip }, async () 
   await fresh.goto(`${site.url}/blank.html`);
   const code = await fresh.evaluate(async () => {
     const { open: openModel } = await import('/js-glue/index.js');
-    return openModel('/model.gguf').then(() => 'NONE', (error) => error.code);
+    return openModel('/model.gguf').then(
+      () => 'NONE',
+      (error) => error.code,
+    );
   });
   delete site.faults['/js-glue/worker.js'];
   assert.equal(code, 'WORKER_FAILED');
@@ -149,28 +181,46 @@ test('a worker script that cannot be loaded: WORKER_FAILED', { skip }, async () 
 });
 
 test('another site: without its permission NETWORK, which speaks of CORS', { skip }, async () => {
-  const error = await inPage(({ explain: explainModel }, _url, foreign) => explainModel(foreign).then(() => ({}), (e) => e.toJSON()),
-    `${other.url}/model.gguf`, loosePage);
+  const error = await inPage(
+    ({ explain: explainModel }, _url, foreign) =>
+      explainModel(foreign).then(
+        () => ({}),
+        (e) => e.toJSON(),
+      ),
+    `${other.url}/model.gguf`,
+    loosePage,
+  );
   assert.equal(error.code, 'NETWORK');
   assert.match(error.message, /CORS/);
   assert.match(error.remedy, /Access-Control-Allow-Origin/);
 });
 
-test('a site that allows others: read by Range, the size from HEAD where Content-Range is hidden', { skip }, async () => {
-  other.faults['/model.gguf'] = { headers: { 'Access-Control-Allow-Origin': '*' } };
-  // Range with one value is a simple header: no preflight, so no further permission is needed.
-  const out = await inPage(async ({ explain: explainModel }, _url, foreign) => {
-    const { fits, source, host } = await explainModel(foreign);
-    return { fits, source, range: host.range_read };
-  }, `${other.url}/model.gguf`, loosePage);
-  assert.equal(out.fits, true);
-  assert.equal(out.range, true);
-  assert.equal(out.source.bytes_read, 262_144);
-  delete other.faults['/model.gguf'];
-});
+test(
+  'a site that allows others: read by Range, the size from HEAD where Content-Range is hidden',
+  { skip },
+  async () => {
+    other.faults['/model.gguf'] = { headers: { 'Access-Control-Allow-Origin': '*' } };
+    // Range with one value is a simple header: no preflight, so no further permission is needed.
+    const out = await inPage(
+      async ({ explain: explainModel }, _url, foreign) => {
+        const { fits, source, host } = await explainModel(foreign);
+        return { fits, source, range: host.range_read };
+      },
+      `${other.url}/model.gguf`,
+      loosePage,
+    );
+    assert.equal(out.fits, true);
+    assert.equal(out.range, true);
+    assert.equal(out.source.bytes_read, 262_144);
+    delete other.faults['/model.gguf'];
+  },
+);
 
 test('nothing of this broke the policy', { skip }, async () => {
   assert.deepEqual(page.failures, []);
-  assert.deepEqual(page.messages.filter(({ text }) => /Content.Security.Policy/i.test(text)), []);
+  assert.deepEqual(
+    page.messages.filter(({ text }) => /Content.Security.Policy/i.test(text)),
+    [],
+  );
   assert.ok(fs.existsSync(BUNDLED));
 });

@@ -97,9 +97,15 @@ static void magnitude_value(const lnl_form *form, const uint8_t *block, double *
   form->decode_scalar(block, &value, 1);
   *out = fabs((double)value);
 }
-static void magnitude_f32(const uint8_t *block, double *out) { magnitude_value(form_find(TYPE_F32), block, out); }
-static void magnitude_f16(const uint8_t *block, double *out) { magnitude_value(form_find(TYPE_F16), block, out); }
-static void magnitude_bf16(const uint8_t *block, double *out) { magnitude_value(form_find(TYPE_BF16), block, out); }
+static void magnitude_f32(const uint8_t *block, double *out) {
+  magnitude_value(form_find(TYPE_F32), block, out);
+}
+static void magnitude_f16(const uint8_t *block, double *out) {
+  magnitude_value(form_find(TYPE_F16), block, out);
+}
+static void magnitude_bf16(const uint8_t *block, double *out) {
+  magnitude_value(form_find(TYPE_BF16), block, out);
+}
 static void magnitude_q8_0(const uint8_t *block, double *out) {
   for (int i = 0; i < 32; i++) out[i] = fabs((double)load_half(block) * (int8_t)block[2 + i]);
 }
@@ -163,8 +169,8 @@ static lnl_status check_decode(const lnl_form *form, const form_fixture *fixture
       memset(got, 0x55, (n + 1) * sizeof(float));
       form->decode_scalar(src, expected, n);
       form->decode(src, got, n);
-      CHECK(same_bits(expected, got, n * sizeof(float)), "%s: decoding %u values differs from its specification",
-            form->name, n);
+      CHECK(same_bits(expected, got, n * sizeof(float)),
+            "%s: decoding %u values differs from its specification", form->name, n);
       CHECK(float_bits(got[n]) == 0x55555555, "%s: decoding %u values writes beyond them", form->name, n);
       case_free_all();
     }
@@ -282,8 +288,8 @@ static lnl_status check_near(const operands *o, const lnl_form *form, const char
     for (uint32_t r = 0; r < o->n_row; r++) {
       const double y = (double)o->m.y[(size_t)t * o->m.y_stride + r];
       const double expected = o->expected[t * o->n_row + r], bound = o->bound[t * o->n_row + r];
-      CHECK(fabs(y - expected) <= bound, "%s %s: k %u token %u of %u row %u: %g, expected %g within %g", form->name,
-            which, o->m.k, t, o->m.n_tok, r, y, expected, bound);
+      CHECK(fabs(y - expected) <= bound, "%s %s: k %u token %u of %u row %u: %g, expected %g within %g",
+            form->name, which, o->m.k, t, o->m.n_tok, r, y, expected, bound);
     }
   return LNL_OK;
 }
@@ -307,15 +313,16 @@ static lnl_status check_parts(const operands *o, const lnl_form *form, const flo
           const bool written = t < n_tok && r >= begin && r < end;
           const uint32_t expected = written ? float_bits(all[(size_t)t * stride + r]) : 0x55555555;
           CHECK(float_bits(y[(size_t)t * stride + r]) == expected,
-                "%s: token %u row %u changes with %u tokens, rows %u to %u (k %u)", form->name, t, r, n_tok, begin,
-                end, o->m.k);
+                "%s: token %u row %u changes with %u tokens, rows %u to %u (k %u)", form->name, t, r, n_tok,
+                begin, end, o->m.k);
         }
     }
   return LNL_OK;
 }
 
 static lnl_status check_product(const lnl_form *form, const form_fixture *fixture, uint32_t k, uint32_t n_row,
-                                uint32_t n_tok, fill_style fill, x_style style, bool parts, lnl_error *error) {
+                                uint32_t n_tok, fill_style fill, x_style style, bool parts,
+                                lnl_error *error) {
   operands o;
   make_operands(&o, form, fixture, k, n_row, n_tok, fill, style);
   o.m.y_stride = n_row + 3;
@@ -375,7 +382,8 @@ static lnl_status check_table(lnl_error *error) {
   CHECK(count == FORM_COUNT, "%u forms", count);
   for (uint32_t i = 0; i < count; i++) {
     CHECK(form_find(list[i].type) == &list[i], "%s is not found by its type", list[i].name);
-    CHECK(strstr(list[i].kernel, list[i].activation == ACT_Q8 ? ".q8." : ".f32."), "kernel %s", list[i].kernel);
+    CHECK(strstr(list[i].kernel, list[i].activation == ACT_Q8 ? ".q8." : ".f32."), "kernel %s",
+          list[i].kernel);
   }
   CHECK(!form_find(0xffffffff), "a form of no type");
   for (uint32_t k = 32; k <= 320; k += 32)
@@ -388,22 +396,23 @@ static lnl_status check_table(lnl_error *error) {
                 (uint8_t *)view.sums >= (uint8_t *)(view.d + n / 32) &&
                 (uint8_t *)(view.sums + n / 16) <= block + bytes,
             "q8 parts overlap for k %u n_tok %u", k, n_tok);
-      CHECK(((uint8_t *)view.d - block) % 16 == 0 && ((uint8_t *)view.sums - block) % 16 == 0, "q8 alignment");
+      CHECK(((uint8_t *)view.d - block) % 16 == 0 && ((uint8_t *)view.sums - block) % 16 == 0,
+            "q8 alignment");
       case_free_all();
     }
   return LNL_OK;
 }
 
-#define LNL_FORM(NAME, name, id, block_len, block_bytes, activation)                                           \
-  static lnl_status run_decode_##name(lnl_error *error) {                                                      \
-    for (uint32_t i = 0; i < FORM_COUNT; i++)                                                                  \
-      if (fixtures[i].type == (id)) return check_decode(form_find(id), &fixtures[i], error);                   \
-    return error_set(error, LNL_INTERNAL, "no fixture");                                                       \
-  }                                                                                                            \
-  static lnl_status run_matmul_##name(lnl_error *error) {                                                      \
-    for (uint32_t i = 0; i < FORM_COUNT; i++)                                                                  \
-      if (fixtures[i].type == (id)) return check_matmul(form_find(id), &fixtures[i], error);                   \
-    return error_set(error, LNL_INTERNAL, "no fixture");                                                       \
+#define LNL_FORM(NAME, name, id, block_len, block_bytes, activation)                                         \
+  static lnl_status run_decode_##name(lnl_error *error) {                                                    \
+    for (uint32_t i = 0; i < FORM_COUNT; i++)                                                                \
+      if (fixtures[i].type == (id)) return check_decode(form_find(id), &fixtures[i], error);                 \
+    return error_set(error, LNL_INTERNAL, "no fixture");                                                     \
+  }                                                                                                          \
+  static lnl_status run_matmul_##name(lnl_error *error) {                                                    \
+    for (uint32_t i = 0; i < FORM_COUNT; i++)                                                                \
+      if (fixtures[i].type == (id)) return check_matmul(form_find(id), &fixtures[i], error);                 \
+    return error_set(error, LNL_INTERNAL, "no fixture");                                                     \
   }
 #include "src/forms/list.inc"
 #undef LNL_FORM
@@ -411,7 +420,7 @@ static lnl_status check_table(lnl_error *error) {
 const kernel_case *form_cases(uint32_t *count) {
   static const kernel_case cases[] = {
       {"form table and q8 layout", check_table},
-#define LNL_FORM(NAME, name, id, block_len, block_bytes, activation) \
+#define LNL_FORM(NAME, name, id, block_len, block_bytes, activation)                                         \
   {"decode " #NAME, run_decode_##name}, {"matmul " #NAME, run_matmul_##name},
 #include "src/forms/list.inc"
 #undef LNL_FORM

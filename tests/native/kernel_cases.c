@@ -29,7 +29,8 @@ static uint32_t next_length(uint32_t n) { return n < 70 ? n + 1 : n < 576 ? 576 
  * it is off by gamma(n/8 + 8) relatively, and its root by half of that; then
  * the division by n, + eps, root, reciprocal and two products: 6 more. */
 static lnl_status case_rms_norm(lnl_error *error) {
-  static void (*const variants[])(float *, const float *, const float *, uint32_t, float) = VARIANTS(rms_norm);
+  static void (*const variants[])(float *, const float *, const float *, uint32_t, float) =
+      VARIANTS(rms_norm);
   for (uint32_t n = 1; n; n = next_length(n))
     for (int v = 0; v < VARIANT_COUNT; v++)
       for (int alias = 0; alias < 2; alias++) {
@@ -61,7 +62,8 @@ static lnl_status case_vec_add(lnl_error *error) {
   static void (*const variants[])(float *, const float *, uint32_t) = VARIANTS(vec_add);
   for (uint32_t n = 1; n; n = next_length(n))
     for (int v = 0; v < VARIANT_COUNT; v++) {
-      float *x = random_floats(n, -1e3f, 1e3f, false), *start = random_floats(n, -1, 1, false), *y = floats(n, true);
+      float *x = random_floats(n, -1e3f, 1e3f, false), *start = random_floats(n, -1, 1, false),
+            *y = floats(n, true);
       memcpy(y, start, n * sizeof(float));
       variants[v](y, x, n);
       for (uint32_t i = 0; i < n; i++) {
@@ -80,8 +82,8 @@ static lnl_status case_vec_add(lnl_error *error) {
 static lnl_status check_silu(float got, float gate, float up, const char *which, lnl_error *error) {
   const double expected = (double)gate / (1 + exp(-(double)gate)) * (double)up;
   const double bound = 3.5e-7 * fabs(expected) + 1e-36 * fabs((double)up) + 0x1p-149;
-  CHECK(fabs((double)got - expected) <= bound, "%s silu(%g) * %g = %g, expected %g", which, (double)gate, (double)up,
-        (double)got, expected);
+  CHECK(fabs((double)got - expected) <= bound, "%s silu(%g) * %g = %g, expected %g", which, (double)gate,
+        (double)up, (double)got, expected);
   return LNL_OK;
 }
 static lnl_status case_silu_mul(lnl_error *error) {
@@ -133,8 +135,8 @@ static lnl_status case_silu_mul(lnl_error *error) {
  * Bit-exact between variants; and what the contract says, checked directly:
  * |x - d q| <= d (1/2 + 127 * 3 u): half a step and the roundings of d, 1/d and
  * the product. */
-static lnl_status check_quantised(const float *x, const int8_t *q, const float *d, const int16_t *sums, uint32_t n,
-                                  lnl_error *error) {
+static lnl_status check_quantised(const float *x, const int8_t *q, const float *d, const int16_t *sums,
+                                  uint32_t n, lnl_error *error) {
   for (uint32_t b = 0; b < n / 32; b++) {
     float largest = 0;
     bool finite = true;
@@ -170,7 +172,8 @@ static lnl_status compare_quant(const float *x, uint32_t n, lnl_error *error) {
   quant_q8(q2, d2, sums2, x, n);
   LNL_TRY(check_quantised(x, q2, d2, sums2, n, error));
   CHECK(memcmp(q, q2, n) == 0 && memcmp(sums, sums2, n / 16 * 2) == 0, "n %u: codes or sums differ", n);
-  for (uint32_t b = 0; b < n / 32; b++) CHECK(same_float(d[b], d2[b]), "n %u: scale of block %u differs", n, b);
+  for (uint32_t b = 0; b < n / 32; b++)
+    CHECK(same_float(d[b], d2[b]), "n %u: scale of block %u differs", n, b);
   return LNL_OK;
 }
 
@@ -215,9 +218,9 @@ static lnl_status case_quant_q8(lnl_error *error) {
  * the sizes of both products, and u^2. */
 static lnl_status check_rope(bool neox, lnl_error *error) {
   static const uint32_t shapes[][3] = {/* n_head, d_head, n_rot */
-                                       {1, 2, 2},   {3, 4, 4},   {2, 6, 6},    {2, 8, 8},    {1, 10, 6}, {5, 12, 10},
-                                       {2, 16, 16}, {3, 22, 22}, {2, 64, 64},  {1, 80, 32},  {2, 96, 50}, {1, 128, 128},
-                                       {1, 36, 34}, {1, 18, 18}, {2, 20, 0}};
+                                       {1, 2, 2},   {3, 4, 4},     {2, 6, 6},   {2, 8, 8},   {1, 10, 6},
+                                       {5, 12, 10}, {2, 16, 16},   {3, 22, 22}, {2, 64, 64}, {1, 80, 32},
+                                       {2, 96, 50}, {1, 128, 128}, {1, 36, 34}, {1, 18, 18}, {2, 20, 0}};
   for (uint32_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
     const uint32_t n_head = shapes[s][0], d_head = shapes[s][1], n_rot = shapes[s][2], n = n_head * d_head;
     float *c = random_floats(n_rot / 2, -1, 1, false), *sn = random_floats(n_rot / 2, -1, 1, false);
@@ -226,8 +229,8 @@ static lnl_status check_rope(bool neox, lnl_error *error) {
     memcpy(got, x, n * sizeof(float));
     (neox ? rope_neox_scalar : rope_norm_scalar)(expected, n_head, d_head, n_rot, c, sn);
     (neox ? rope_neox : rope_norm)(got, n_head, d_head, n_rot, c, sn);
-    CHECK(memcmp(expected, got, n * sizeof(float)) == 0, "n_head %u d_head %u n_rot %u: bits differ", n_head, d_head,
-          n_rot);
+    CHECK(memcmp(expected, got, n * sizeof(float)) == 0, "n_head %u d_head %u n_rot %u: bits differ", n_head,
+          d_head, n_rot);
     for (uint32_t h = 0; h < n_head; h++)
       for (uint32_t j = 0; j < d_head; j++) {
         const float *head = x + h * d_head;
@@ -275,8 +278,9 @@ static lnl_status case_f32_to_f16(lnl_error *error) {
   for (uint32_t low = 0; low < INFINITE; low++) {
     const double here = half_value(low), next = low + 1 == INFINITE ? 65536 : half_value(low + 1);
     const float exact = (float)here, middle = (float)((here + next) / 2);
-    CHECK((double)half_to_float((uint16_t)low) == here, "half %u widens to %g", low, (double)half_to_float((uint16_t)low));
-    const float src[8] = {exact,   nextafterf(middle, 0),  middle,  nextafterf(middle, INFINITY),
+    CHECK((double)half_to_float((uint16_t)low) == here, "half %u widens to %g", low,
+          (double)half_to_float((uint16_t)low));
+    const float src[8] = {exact,  nextafterf(middle, 0),  middle,  nextafterf(middle, INFINITY),
                           -exact, -nextafterf(middle, 0), -middle, -nextafterf(middle, INFINITY)};
     const uint16_t even = (uint16_t)(low + (low & 1));
     uint16_t expected[8] = {(uint16_t)low, (uint16_t)low, even, (uint16_t)(low + 1)};
@@ -295,7 +299,8 @@ static lnl_status case_f32_to_f16(lnl_error *error) {
       for (int v = 0; v < VARIANT_COUNT; v++) {
         (v ? f32_to_f16 : f32_to_f16_scalar)(dst, src, n);
         for (uint32_t j = 0; j < n; j++)
-          CHECK(j == i ? (dst[j] & 0x7fff) > INFINITE : dst[j] == 0x3c00, "NaN at %u of %u becomes %u", i, n, dst[j]);
+          CHECK(j == i ? (dst[j] & 0x7fff) > INFINITE : dst[j] == 0x3c00, "NaN at %u of %u becomes %u", i, n,
+                dst[j]);
       }
     }
     case_free_all();
@@ -305,7 +310,8 @@ static lnl_status case_f32_to_f16(lnl_error *error) {
 
 /* --- argmax ------------------------------------------------------------------------------ */
 static lnl_status check_argmax(const float *x, uint32_t n, uint32_t expected, lnl_error *error) {
-  CHECK(argmax_scalar(x, n) == expected, "specification, n %u: %u, expected %u", n, argmax_scalar(x, n), expected);
+  CHECK(argmax_scalar(x, n) == expected, "specification, n %u: %u, expected %u", n, argmax_scalar(x, n),
+        expected);
   CHECK(argmax(x, n) == expected, "n %u: %u, expected %u", n, argmax(x, n), expected);
   return LNL_OK;
 }
@@ -429,8 +435,9 @@ static lnl_status check_attn_values(const lnl_attn *a, const char *which, lnl_er
         size += exp(score[p] - largest) / total * fabs(v);
       }
       const double got = (double)a->out[h * a->d_value + i];
-      CHECK(fabs(got - mean) <= relative * size, "%s: %u/%u heads, d %u/%u, %u keys, f16 %d: head %u value %u: %g, expected %g",
-            which, a->n_head, a->n_kv_head, a->d_head, a->d_value, a->n_key, a->kv_f16, h, i, got, mean);
+      CHECK(fabs(got - mean) <= relative * size,
+            "%s: %u/%u heads, d %u/%u, %u keys, f16 %d: head %u value %u: %g, expected %g", which, a->n_head,
+            a->n_kv_head, a->d_head, a->d_value, a->n_key, a->kv_f16, h, i, got, mean);
     }
   }
   return LNL_OK;
@@ -438,7 +445,8 @@ static lnl_status check_attn_values(const lnl_attn *a, const char *which, lnl_er
 
 static lnl_status check_attn(attn_shape s, bool f16, float q_size, lnl_error *error) {
   lnl_attn a = {0};
-  a.n_head = s.n_head, a.n_kv_head = s.n_kv_head, a.d_head = s.d_head, a.d_value = s.d_value, a.n_key = s.n_key;
+  a.n_head = s.n_head, a.n_kv_head = s.n_kv_head, a.d_head = s.d_head, a.d_value = s.d_value,
+  a.n_key = s.n_key;
   a.kv_f16 = f16;
   a.head_end = s.n_head;
   a.scale = 1 / sqrtf((float)s.d_head);
@@ -463,8 +471,8 @@ static lnl_status check_attn(attn_shape s, bool f16, float q_size, lnl_error *er
       for (uint32_t i = 0; i < n_out; i++) {
         const bool written = i / s.d_value >= a.head_begin && i / s.d_value < a.head_end;
         CHECK(float_bits(a.out[i]) == (written ? float_bits(all[i]) : 0x55555555),
-              "%u/%u heads: head %u changes with the range %u to %u", s.n_head, s.n_kv_head, i / s.d_value, a.head_begin,
-              a.head_end);
+              "%u/%u heads: head %u changes with the range %u to %u", s.n_head, s.n_kv_head, i / s.d_value,
+              a.head_begin, a.head_end);
       }
     }
   case_free_all();
@@ -473,16 +481,17 @@ static lnl_status check_attn(attn_shape s, bool f16, float q_size, lnl_error *er
 
 static lnl_status case_attn(lnl_error *error) {
   static const attn_shape shapes[] = {
-      {1, 1, 1, 1, 1},    {2, 1, 3, 5, 2},    {3, 1, 4, 4, 3},    {4, 2, 8, 8, 63},   {7, 1, 12, 9, 64},
-      {8, 2, 16, 24, 65}, {9, 3, 20, 17, 66}, {4, 4, 64, 64, 130}, {6, 1, 80, 80, 7}, {5, 5, 7, 15, 129},
-      {12, 1, 36, 28, 200},
+      {1, 1, 1, 1, 1},   {2, 1, 3, 5, 2},    {3, 1, 4, 4, 3},      {4, 2, 8, 8, 63},
+      {7, 1, 12, 9, 64}, {8, 2, 16, 24, 65}, {9, 3, 20, 17, 66},   {4, 4, 64, 64, 130},
+      {6, 1, 80, 80, 7}, {5, 5, 7, 15, 129}, {12, 1, 36, 28, 200},
   };
   for (uint32_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
     for (int f16 = 0; f16 < 2; f16++)
       for (int size = 0; size < 3; size++) /* flat, usual, and one key takes it all */
         LNL_TRY(check_attn(shapes[i], f16, size == 0 ? 0.0f : size == 1 ? 2.0f : 60.0f, error));
   /* Longer contexts need no more scratch. */
-  CHECK(attn_scratch_bytes(64, 64) >= 64 * sizeof(float) && attn_scratch_bytes(64, 64) % 16 == 0, "scratch bytes");
+  CHECK(attn_scratch_bytes(64, 64) >= 64 * sizeof(float) && attn_scratch_bytes(64, 64) % 16 == 0,
+        "scratch bytes");
   /* An infinite key, as an overflowed half makes it, must show. */
   lnl_attn a = {0};
   uint16_t k[8] = {0x3c00, 0x3c00, 0x3c00, 0x3c00, 0x7c00, 0xfc00, 0x3c00, 0x3c00}, v[8] = {0};
@@ -498,10 +507,10 @@ static lnl_status case_attn(lnl_error *error) {
 }
 
 /* --- the list of cases --------------------------------------------------------------------------- */
-#define LNL_KERNEL(TYPE, name)                          \
-  static lnl_status run_##name(lnl_error *error) {      \
-    case_seed((uint32_t)sizeof(#name) + (uint32_t)#name[0]); \
-    return case_##name(error);                          \
+#define LNL_KERNEL(TYPE, name)                                                                               \
+  static lnl_status run_##name(lnl_error *error) {                                                           \
+    case_seed((uint32_t)sizeof(#name) + (uint32_t)#name[0]);                                                 \
+    return case_##name(error);                                                                               \
   }
 #include "src/kernels/list.inc"
 #undef LNL_KERNEL

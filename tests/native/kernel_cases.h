@@ -26,9 +26,9 @@ void *case_alloc(size_t bytes, size_t offset, bool guard);
 void case_free_all(void);
 
 /* --- shared by the cases ----------------------------------------------------- */
-#define CHECK(condition, ...)                                                     \
-  do {                                                                            \
-    if (!(condition)) return error_set(error, LNL_INTERNAL, __VA_ARGS__);         \
+#define CHECK(condition, ...)                                                                                \
+  do {                                                                                                       \
+    if (!(condition)) return error_set(error, LNL_INTERNAL, __VA_ARGS__);                                    \
   } while (0)
 
 /* Unit roundoff of float, and the usual bound of n roundings one after another:

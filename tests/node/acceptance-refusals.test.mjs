@@ -77,7 +77,7 @@ const refused = {
   'an embedding narrower than the vocabulary': [setTensor('token_embd.weight', { shape: [256, 1000], values: undefined }), ['BAD_SHAPE', 'BAD_VOCABULARY'], /token_embd\.weight|1000/],
   'a tensor that llama does not use': [(m) => m.tensors.push({ name: 'blk.0.mystery.weight', type: 'F32', shape: [8] }), 'UNEXPECTED_TENSOR', /blk\.0\.mystery\.weight/],
   'zero heads': [setKey('llama.attention.head_count', 'u32', 0), 'GGUF_LIMIT', /head_count/],
-  'heads that do not share KV heads evenly': [setKey('llama.attention.head_count_kv', 'u32', 3), 'GGUF_LIMIT', /8 .*3 /],
+  'heads that do not share KV heads evenly': [setKey('llama.attention.head_count_kv', 'u32', 3), 'UNSUPPORTED_FEATURE', /8 .*3 /],
   'a billion layers': [setKey('llama.block_count', 'u32', 1_000_000_000), ['UNSUPPORTED_FEATURE', 'MISSING_TENSOR', 'GGUF_LIMIT', 'BAD_SHAPE'], /layer|block|blk/],
   'an unknown tokenizer': [setKey('tokenizer.ggml.model', 'string', 'sentencechunk'), 'UNSUPPORTED_TOKENIZER', /sentencechunk/],
   'scores stored as bytes': [setKey('tokenizer.ggml.scores', '[u8]', Array(1024).fill(0)), ['BAD_VOCABULARY', 'MISSING_KEY'], /scores/],

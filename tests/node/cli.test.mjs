@@ -13,9 +13,15 @@ const skip = fixturesMissing();
 function lineal(args, { onData, node = [] } = {}) {
   return new Promise((resolve) => {
     const child = spawn(process.execPath, [...node, CLI, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
-    let out = '', err = '';
-    child.stdout.on('data', (data) => { out += data; onData?.(child, out); });
-    child.stderr.on('data', (data) => { err += data; });
+    let out = '',
+      err = '';
+    child.stdout.on('data', (data) => {
+      out += data;
+      onData?.(child, out);
+    });
+    child.stderr.on('data', (data) => {
+      err += data;
+    });
     child.on('close', (code, signal) => resolve({ code, signal, out, err }));
   });
 }
@@ -30,16 +36,34 @@ async function json(args, expected = 0) {
 }
 
 test('generate --json: every promised key, in bytes, milliseconds and ids', async () => {
-  const result = await json(['generate', BUNDLED, '--prompt', 'In the beginning', '--max-tokens', '12', '--logprobs']);
+  const result = await json([
+    'generate',
+    BUNDLED,
+    '--prompt',
+    'In the beginning',
+    '--max-tokens',
+    '12',
+    '--logprobs',
+  ]);
   assert.deepEqual(result.prompt_tokens, [1, 299, 972, 261, 803, 267, 972, 294]);
   assert.equal(result.tokens.length, 12);
   assert.equal(result.text, ' of the LORD, and repented him: he');
   assert.equal(result.finish_reason, 'length');
-  assert.deepEqual(Object.keys(result.timings), ['load_ms', 'prefill_ms', 'first_token_ms', 'decode_ms', 'prefill_tps', 'decode_tps']);
+  assert.deepEqual(Object.keys(result.timings), [
+    'load_ms',
+    'prefill_ms',
+    'first_token_ms',
+    'decode_ms',
+    'prefill_tps',
+    'decode_tps',
+  ]);
   for (const [name, value] of Object.entries(result.timings)) assert.ok(value > 0, `${name} ${value}`);
   const { planned, measured } = result.memory;
   assert.deepEqual(Object.keys(planned), ['weights', 'kv', 'slab', 'scratch', 'tables', 'total']);
-  assert.deepEqual([measured.weights, measured.kv, measured.slab], [planned.weights, planned.kv, planned.slab]);
+  assert.deepEqual(
+    [measured.weights, measured.kv, measured.slab],
+    [planned.weights, planned.kv, planned.slab],
+  );
   assert.equal(result.decode_allocations, 0);
   assert.equal(result.memory_grows, 0);
   assert.equal(result.logprobs.length, 12);
@@ -47,7 +71,15 @@ test('generate --json: every promised key, in bytes, milliseconds and ids', asyn
 });
 
 test('generate as text: the continuation on stdout, stats on stderr', async () => {
-  const { code, out, err } = await lineal(['generate', BUNDLED, '-p', 'In the beginning', '-n', '5', '--stats']);
+  const { code, out, err } = await lineal([
+    'generate',
+    BUNDLED,
+    '-p',
+    'In the beginning',
+    '-n',
+    '5',
+    '--stats',
+  ]);
   assert.equal(code, 0);
   assert.equal(out, ' of the LORD, and\n');
   assert.match(err, /decode {7}5 tokens/);
@@ -63,26 +95,62 @@ test('generate: stop texts, a cap on the context, ids, and a seed that repeats',
   assert.equal(full.finish_reason, 'context_full');
   const byIds = await json(['generate', BUNDLED, '--ids', '1,299,972,261,803,267,972,294', '-n', '3']);
   assert.deepEqual(byIds.tokens, stopped.tokens.slice(0, 3));
-  const sampled = [...base, '-n', '12', '--temperature', '1.5', '--top-k', '0', '--top-p', '1', '--min-p', '0', '--seed'];
-  const [a, b, c] = [await json([...sampled, '7']), await json([...sampled, '7']), await json([...sampled, '8'])];
+  const sampled = [
+    ...base,
+    '-n',
+    '12',
+    '--temperature',
+    '1.5',
+    '--top-k',
+    '0',
+    '--top-p',
+    '1',
+    '--min-p',
+    '0',
+    '--seed',
+  ];
+  const [a, b, c] = [
+    await json([...sampled, '7']),
+    await json([...sampled, '7']),
+    await json([...sampled, '8']),
+  ];
   assert.deepEqual(a.tokens, b.tokens);
   assert.notDeepEqual(a.tokens, c.tokens);
 });
 
 test('both builds say the same; kv f16 is obeyed', async () => {
   const args = ['generate', BUNDLED, '-p', 'And God said', '-n', '10'];
-  const [base, relaxed] = [await json([...args, '--module', 'base']), await json([...args, '--module', 'relaxed'])];
+  const [base, relaxed] = [
+    await json([...args, '--module', 'base']),
+    await json([...args, '--module', 'relaxed']),
+  ];
   assert.deepEqual([base.module, relaxed.module], ['base', 'relaxed']);
   assert.deepEqual(base.tokens, relaxed.tokens);
-  const [f32, f16] = [await json(['explain', BUNDLED, '--kv', 'f32']), await json(['explain', BUNDLED, '--kv', 'f16'])];
+  const [f32, f16] = [
+    await json(['explain', BUNDLED, '--kv', 'f32']),
+    await json(['explain', BUNDLED, '--kv', 'f16']),
+  ];
   const kv = ({ memory }) => memory.find((line) => line.name === 'kv').bytes;
   assert.ok(kv(f16) < 0.6 * kv(f32));
 });
 
 test('explain: the keys of the issue, and exit code 2 with suggestions when it does not fit', async () => {
   const plan = await json(['explain', BUNDLED]);
-  for (const key of ['fits', 'context', 'host', 'module', 'memory', 'tensors', 'suggestions', 'warnings']) assert.ok(key in plan, key);
-  for (const key of ['name', 'type', 'shape', 'domain', 'scope', 'form', 'stored_bytes', 'resident_bytes', 'kernel', 'decided_by', 'reasons']) {
+  for (const key of ['fits', 'context', 'host', 'module', 'memory', 'tensors', 'suggestions', 'warnings'])
+    assert.ok(key in plan, key);
+  for (const key of [
+    'name',
+    'type',
+    'shape',
+    'domain',
+    'scope',
+    'form',
+    'stored_bytes',
+    'resident_bytes',
+    'kernel',
+    'decided_by',
+    'reasons',
+  ]) {
     assert.ok(key in plan.tensors[0], key);
   }
   assert.equal(plan.fits, true);
@@ -102,10 +170,15 @@ test('tokenize, with and without BOS; inspect', async () => {
   const { tokens, pieces } = await json(['tokenize', BUNDLED, '--text', 'In the beginning']);
   assert.deepEqual(tokens, [1, 299, 972, 261, 803, 267, 972, 294]);
   assert.equal(pieces.slice(1).join(''), ' In the beginning');
-  assert.deepEqual((await json(['tokenize', BUNDLED, '--text', 'In the beginning', '--no-bos'])).tokens, tokens.slice(1));
+  assert.deepEqual(
+    (await json(['tokenize', BUNDLED, '--text', 'In the beginning', '--no-bos'])).tokens,
+    tokens.slice(1),
+  );
   const plain = await json(['tokenize', BUNDLED, '--text', '</s>', '--no-bos']);
   assert.ok(plain.tokens.length > 1 && !plain.tokens.includes(2));
-  assert.ok((await json(['tokenize', BUNDLED, '--text', '</s>', '--no-bos', '--parse-special'])).tokens.includes(2));
+  assert.ok(
+    (await json(['tokenize', BUNDLED, '--text', '</s>', '--no-bos', '--parse-special'])).tokens.includes(2),
+  );
   const dashes = await json(['tokenize', BUNDLED, '--text=--json -x']);
   assert.equal(dashes.pieces.slice(1).join(''), ' --json -x');
   const file = await json(['inspect', BUNDLED]);
@@ -119,22 +192,42 @@ test('logits: float32 rows in a file; nothing is left of a failed one', async ()
   assert.deepEqual([result.n_tok, result.n_vocab], [4, 1024]);
   assert.equal(fs.statSync(out).size, 4 * 1024 * 4);
   const bad = temporary('bad.f32');
-  assert.equal((await json(['logits', BUNDLED, '--tokens', '1,99999', '--out', bad], 1)).error.code, 'BAD_TOKEN');
+  assert.equal(
+    (await json(['logits', BUNDLED, '--tokens', '1,99999', '--out', bad], 1)).error.code,
+    'BAD_TOKEN',
+  );
   assert.ok(!fs.existsSync(bad));
-  assert.equal((await json(['logits', BUNDLED, '--tokens', '1', '--out', temporary('no/such/x')], 1)).error.code, 'BAD_ARGUMENT');
+  assert.equal(
+    (await json(['logits', BUNDLED, '--tokens', '1', '--out', temporary('no/such/x')], 1)).error.code,
+    'BAD_ARGUMENT',
+  );
 });
 
-test('perplexity follows the protocol: f32 within 0.05 % of llama.cpp, and what is scored', { skip }, async () => {
-  const result = await json(['perplexity', fixture('kjv/kjv-2.6m-f32.gguf'), '--file', fixture('kjv/val.txt'), '--context', '256']);
-  assert.ok(Math.abs(result.perplexity / 12.7415 - 1) < 5e-4, `${result.perplexity}`);
-  assert.equal(result.scored, Math.floor(result.tokens / 256) * 127);
-});
+test(
+  'perplexity follows the protocol: f32 within 0.05 % of llama.cpp, and what is scored',
+  { skip },
+  async () => {
+    const result = await json([
+      'perplexity',
+      fixture('kjv/kjv-2.6m-f32.gguf'),
+      '--file',
+      fixture('kjv/val.txt'),
+      '--context',
+      '256',
+    ]);
+    assert.ok(Math.abs(result.perplexity / 12.7415 - 1) < 5e-4, `${result.perplexity}`);
+    assert.equal(result.scored, Math.floor(result.tokens / 256) * 127);
+  },
+);
 
 test('perplexity of a text that is too short is refused', async () => {
   const text = temporary('short.txt');
   fs.writeFileSync(text, 'In the beginning');
   assert.equal((await json(['perplexity', BUNDLED, '--file', text], 1)).error.code, 'BAD_ARGUMENT');
-  assert.equal((await json(['perplexity', BUNDLED, '--file', temporary('none.txt')], 1)).error.code, 'SOURCE_NOT_FOUND');
+  assert.equal(
+    (await json(['perplexity', BUNDLED, '--file', temporary('none.txt')], 1)).error.code,
+    'SOURCE_NOT_FOUND',
+  );
 });
 
 test('bench: its keys; more threads than there are is a warning', async () => {
@@ -176,13 +269,25 @@ test('usage errors: code, remedy, exit code 1, in JSON too', async () => {
 test('errors of the model: typed, with exit code 1', async () => {
   assert.equal((await json(['explain', temporary('none.gguf')], 1)).error.code, 'SOURCE_NOT_FOUND');
   assert.equal((await json(['generate', BUNDLED, '--prompt', ''], 1)).error.code, 'EMPTY_PROMPT');
-  assert.equal((await json(['generate', BUNDLED, '--prompt', 'a b c d e f g h i j k l', '--context', '4'], 1)).error.code, 'PROMPT_TOO_LONG');
+  assert.equal(
+    (await json(['generate', BUNDLED, '--prompt', 'a b c d e f g h i j k l', '--context', '4'], 1)).error
+      .code,
+    'PROMPT_TOO_LONG',
+  );
   assert.equal((await json(['explain', BUNDLED, '--context', '999999'], 1)).error.code, 'CONTEXT_TOO_LONG');
   assert.equal((await json(['explain', CLI], 1)).error.code, 'NOT_GGUF');
 });
 
 test('help of everything, and the version', async () => {
-  for (const args of [['--help'], ['help'], ['help', 'explain'], ...['explain', 'generate', 'tokenize', 'inspect', 'logits', 'perplexity', 'bench'].map((c) => [c, '--help'])]) {
+  for (const args of [
+    ['--help'],
+    ['help'],
+    ['help', 'explain'],
+    ...['explain', 'generate', 'tokenize', 'inspect', 'logits', 'perplexity', 'bench'].map((c) => [
+      c,
+      '--help',
+    ]),
+  ]) {
     const { code, out } = await lineal(args);
     assert.equal(code, 0);
     assert.match(out, /lineal/);
@@ -199,7 +304,14 @@ test('a reader that goes away ends it quietly; an interrupt ends it cleanly', as
   assert.equal(gone.err, '');
   assert.equal(gone.signal, null);
   let sent = false;
-  const interrupted = await lineal(long, { onData: (child) => { if (!sent) { sent = true; child.kill('SIGINT'); } } });
+  const interrupted = await lineal(long, {
+    onData: (child) => {
+      if (!sent) {
+        sent = true;
+        child.kill('SIGINT');
+      }
+    },
+  });
   // On a fast machine all tokens may be out before the signal arrives.
   assert.ok([0, 130].includes(interrupted.code), `${interrupted.code} ${interrupted.signal}`);
   assert.match(interrupted.out, /\n$/);
@@ -207,7 +319,9 @@ test('a reader that goes away ends it quietly; an interrupt ends it cleanly', as
 });
 
 let server;
-before(async () => { server = await startServer({ '/kjv.gguf': BUNDLED }); });
+before(async () => {
+  server = await startServer({ '/kjv.gguf': BUNDLED });
+});
 after(() => server.close());
 
 test('a URL works as a file does, and explain fetches the header only', async () => {

@@ -6,7 +6,8 @@ import { abortError, throwIfAborted } from '../../js-glue/errors.js';
 
 test('an error is whole after JSON and after a structured clone', () => {
   const error = new LinealError('DOES_NOT_FIT', 'it needs 5 bytes', {
-    remedy: 'less', detail: { needed_bytes: 2 ** 40, suggestions: [{ text: 'a', sufficient: true }] },
+    remedy: 'less',
+    detail: { needed_bytes: 2 ** 40, suggestions: [{ text: 'a', sufficient: true }] },
   });
   for (const copy of [JSON.parse(JSON.stringify(error)), structuredClone(error.toJSON())]) {
     const back = LinealError.fromJSON(copy);

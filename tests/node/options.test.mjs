@@ -8,46 +8,122 @@ import { chooseModule, probeCapabilities } from '../../js-glue/caps.js';
 
 test('sizes', () => {
   const good = {
-    0: 0, 123: 123, '5B': 5, '2GiB': 2 ** 31, '2 gib': 2 ** 31, '512MB': 512e6, '1.5 KiB': 1536, '100kb': 100_000,
-    ' 7 MiB ': 7 * 2 ** 20, '.5GB': 5e8, '1TiB': 2 ** 40,
+    0: 0,
+    123: 123,
+    '5B': 5,
+    '2GiB': 2 ** 31,
+    '2 gib': 2 ** 31,
+    '512MB': 512e6,
+    '1.5 KiB': 1536,
+    '100kb': 100_000,
+    ' 7 MiB ': 7 * 2 ** 20,
+    '.5GB': 5e8,
+    '1TiB': 2 ** 40,
   };
   for (const [text, bytes] of Object.entries(good)) assert.equal(parseByteSize(text), bytes, text);
   assert.equal(parseByteSize(2 ** 40), 2 ** 40);
-  for (const bad of ['', 'GiB', '-1', '2 XB', '1e9', '0x10', '2GiBs', '1 2', NaN, -1, 1.5, Infinity, 2 ** 60, '99999999TiB', null, undefined, {}]) {
+  for (const bad of [
+    '',
+    'GiB',
+    '-1',
+    '2 XB',
+    '1e9',
+    '0x10',
+    '2GiBs',
+    '1 2',
+    NaN,
+    -1,
+    1.5,
+    Infinity,
+    2 ** 60,
+    '99999999TiB',
+    null,
+    undefined,
+    {},
+  ]) {
     assert.throws(() => parseByteSize(bad), { name: 'LinealError', code: 'BAD_ARGUMENT' }, String(bad));
   }
 });
 
 test('plan options: defaults, and each bad value is named', () => {
   const plan = planOptions({ memory: '1GiB', context: 128 });
-  assert.deepEqual({ ...plan, wasmBaseUrl: '' }, {
-    context: 128, memory: 2 ** 30, kvType: 'auto', chunk: 0, allLogits: false, module: 'auto', host: {}, wasmBaseUrl: '',
-  });
+  assert.deepEqual(
+    { ...plan, wasmBaseUrl: '' },
+    {
+      context: 128,
+      memory: 2 ** 30,
+      kvType: 'auto',
+      chunk: 0,
+      allLogits: false,
+      module: 'auto',
+      host: {},
+      wasmBaseUrl: '',
+    },
+  );
   assert.match(plan.wasmBaseUrl, /\/dist\/$/);
-  for (const [name, value] of [['context', 0], ['context', 1.5], ['context', '5'], ['memory', 0], ['kvType', 'f64'], ['chunk', -1], ['module', 'wasm64']]) {
-    assert.throws(() => planOptions({ [name]: value }), (error) => error.code === 'BAD_ARGUMENT' && error.message.includes(name), `${name} ${value}`);
+  for (const [name, value] of [
+    ['context', 0],
+    ['context', 1.5],
+    ['context', '5'],
+    ['memory', 0],
+    ['kvType', 'f64'],
+    ['chunk', -1],
+    ['module', 'wasm64'],
+  ]) {
+    assert.throws(
+      () => planOptions({ [name]: value }),
+      (error) => error.code === 'BAD_ARGUMENT' && error.message.includes(name),
+      `${name} ${value}`,
+    );
   }
   assert.throws(() => planOptions(null), { code: 'BAD_ARGUMENT' });
 });
 
 test('generate settings: greedy by default, and each bad value is named', () => {
   const { sampler, maxTokens, stop } = generateSettings();
-  assert.deepEqual({ ...sampler, maxTokens, stop }, {
-    temperature: 0, topK: 40, topP: 0.95, minP: 0.05, repeatPenalty: 1, repeatLastN: 64, seed: 0, maxTokens: 128, stop: [],
-  });
+  assert.deepEqual(
+    { ...sampler, maxTokens, stop },
+    {
+      temperature: 0,
+      topK: 40,
+      topP: 0.95,
+      minP: 0.05,
+      repeatPenalty: 1,
+      repeatLastN: 64,
+      seed: 0,
+      maxTokens: 128,
+      stop: [],
+    },
+  );
   assert.deepEqual(generateSettings({ stop: 'x' }).stop, ['x']);
   for (const [name, value] of [
-    ['maxTokens', -1], ['maxTokens', NaN], ['temperature', -0.1], ['temperature', 'hot'], ['topK', 1.5], ['topP', 1.1], ['minP', -1],
-    ['repeatPenalty', 0], ['repeatLastN', -1], ['seed', -1], ['seed', 2 ** 32], ['stop', ['']], ['stop', [5]],
+    ['maxTokens', -1],
+    ['maxTokens', NaN],
+    ['temperature', -0.1],
+    ['temperature', 'hot'],
+    ['topK', 1.5],
+    ['topP', 1.1],
+    ['minP', -1],
+    ['repeatPenalty', 0],
+    ['repeatLastN', -1],
+    ['seed', -1],
+    ['seed', 2 ** 32],
+    ['stop', ['']],
+    ['stop', [5]],
   ]) {
-    assert.throws(() => generateSettings({ [name]: value }), (error) => error.code === 'BAD_ARGUMENT' && error.message.includes(name), `${name} ${value}`);
+    assert.throws(
+      () => generateSettings({ [name]: value }),
+      (error) => error.code === 'BAD_ARGUMENT' && error.message.includes(name),
+      `${name} ${value}`,
+    );
   }
 });
 
 test('prompts and ids', () => {
   assert.throws(() => checkPrompt(''), { code: 'EMPTY_PROMPT' });
   assert.throws(() => checkPrompt([]), { code: 'EMPTY_PROMPT' });
-  for (const bad of [[1.5], [NaN], ['1'], [2 ** 31], [null]]) assert.throws(() => tokenIds(bad), { code: 'BAD_TOKEN' });
+  for (const bad of [[1.5], [NaN], ['1'], [2 ** 31], [null]])
+    assert.throws(() => tokenIds(bad), { code: 'BAD_TOKEN' });
   for (const bad of [5, null, undefined, {}]) assert.throws(() => checkPrompt(bad), { code: 'BAD_ARGUMENT' });
   assert.deepEqual(tokenIds([1, -1]), new Int32Array([1, -1]));
 });
@@ -67,11 +143,20 @@ test('sources are told apart; a path, a URL, a file: URL, and what is none of th
 
 test('parts of a split model: derived from any part, kept in the query, ordered by name', () => {
   const first = describeSource('dir/m-00002-of-00003.gguf');
-  assert.deepEqual(allParts(first, 3).map((d) => d.path), [1, 2, 3].map((n) => `dir/m-0000${n}-of-00003.gguf`));
+  assert.deepEqual(
+    allParts(first, 3).map((d) => d.path),
+    [1, 2, 3].map((n) => `dir/m-0000${n}-of-00003.gguf`),
+  );
   const url = describeSource('http://h/m-00001-of-00002.gguf?download=true#x');
-  assert.deepEqual(allParts(url, 2).map((d) => d.url), [1, 2].map((n) => `http://h/m-0000${n}-of-00002.gguf?download=true#x`));
+  assert.deepEqual(
+    allParts(url, 2).map((d) => d.url),
+    [1, 2].map((n) => `http://h/m-0000${n}-of-00002.gguf?download=true#x`),
+  );
   const mixed = describeSource([3, 1, 2].map((n) => new File([], `m-0000${n}-of-00003.gguf`)));
-  assert.deepEqual(allParts(mixed, 3).map((d) => d.name[6]), ['1', '2', '3']);
+  assert.deepEqual(
+    allParts(mixed, 3).map((d) => d.name[6]),
+    ['1', '2', '3'],
+  );
   assert.throws(() => allParts(describeSource(new Blob([])), 2), { code: 'SPLIT_MISMATCH' });
   assert.throws(() => allParts(describeSource('plain.gguf'), 2), { code: 'SPLIT_MISMATCH' });
   assert.throws(() => allParts(mixed, 2), { code: 'SPLIT_MISMATCH' });

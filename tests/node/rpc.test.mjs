@@ -10,15 +10,26 @@ import { BUNDLED, countingSource, generate } from '../lib/fixtures.mjs';
 /** Two ends of one channel. */
 function pair(t, handlers) {
   const { port1, port2 } = new MessageChannel();
-  t.after(() => { port1.close(); port2.close(); });
+  t.after(() => {
+    port1.close();
+    port2.close();
+  });
   const there = new Rpc(portOf(port2), handlers);
   return { here: new Rpc(portOf(port1), { double: (n) => 2 * n }), there, port1 };
 }
 
 test('values and buffers cross; calls may cross each other and go both ways', async (t) => {
   const { here, there } = pair(t, {
-    slow: async (ms) => { await new Promise((resolve) => { setTimeout(resolve, ms); }); return ms; },
-    bytes: () => { const bytes = new Uint8Array(3); return new Transfer(bytes, [bytes.buffer]); },
+    slow: async (ms) => {
+      await new Promise((resolve) => {
+        setTimeout(resolve, ms);
+      });
+      return ms;
+    },
+    bytes: () => {
+      const bytes = new Uint8Array(3);
+      return new Transfer(bytes, [bytes.buffer]);
+    },
   });
   assert.deepEqual(await Promise.all([here.call('slow', 30), here.call('slow', 1)]), [30, 1]);
   assert.deepEqual(await here.call('bytes'), new Uint8Array(3));
@@ -27,24 +38,38 @@ test('values and buffers cross; calls may cross each other and go both ways', as
 
 test('errors cross whole, foreign ones and a missing method too', async (t) => {
   const { here } = pair(t, {
-    own: () => { throw new LinealError('DOES_NOT_FIT', 'm', { remedy: 'r', detail: { needed_bytes: 5 } }); },
-    foreign: () => { throw new TypeError('odd'); },
+    own: () => {
+      throw new LinealError('DOES_NOT_FIT', 'm', { remedy: 'r', detail: { needed_bytes: 5 } });
+    },
+    foreign: () => {
+      throw new TypeError('odd');
+    },
   });
   await assert.rejects(here.call('own'), (error) => {
     assert.ok(error instanceof LinealError);
-    assert.deepEqual(error.toJSON(), { code: 'DOES_NOT_FIT', message: 'm', remedy: 'r', detail: { needed_bytes: 5 } });
+    assert.deepEqual(error.toJSON(), {
+      code: 'DOES_NOT_FIT',
+      message: 'm',
+      remedy: 'r',
+      detail: { needed_bytes: 5 },
+    });
     return true;
   });
   await assert.rejects(here.call('foreign'), { code: 'INTERNAL', message: 'TypeError: odd' });
   await assert.rejects(here.call('none'), { code: 'INTERNAL' });
-  await assert.rejects(here.call('own', () => {}), { code: 'INTERNAL' }, 'an argument that cannot be cloned');
+  await assert.rejects(
+    here.call('own', () => {}),
+    { code: 'INTERNAL' },
+    'an argument that cannot be cloned',
+  );
 });
 
 test('an abort fires the signal at the other end, also when it came first', async (t) => {
   const { here } = pair(t, {
-    wait: (_args, signal) => new Promise((resolve, reject) => {
-      signal.addEventListener('abort', () => reject(new LinealError('ABORTED', 'seen')));
-    }),
+    wait: (_args, signal) =>
+      new Promise((resolve, reject) => {
+        signal.addEventListener('abort', () => reject(new LinealError('ABORTED', 'seen')));
+      }),
   });
   const controller = new AbortController();
   const waiting = here.call('wait', null, controller.signal);
@@ -73,7 +98,11 @@ test('a model in a worker says the same, streams, aborts, ends early and closes'
   try {
     assert.equal(seen.at(-1).loaded, seen.at(-1).total);
     const ids = [];
-    const { pieces, result } = await generate(model, 'In the beginning', { maxTokens: 20, logprobs: true, onToken: ({ id }) => ids.push(id) });
+    const { pieces, result } = await generate(model, 'In the beginning', {
+      maxTokens: 20,
+      logprobs: true,
+      onToken: ({ id }) => ids.push(id),
+    });
     assert.deepEqual(result.tokens, expected.tokens);
     assert.deepEqual(result.logprobs, expected.logprobs);
     assert.deepEqual(ids, expected.tokens);
@@ -104,7 +133,10 @@ test('a model in a worker says the same, streams, aborts, ends early and closes'
 });
 
 test('errors of a worker arrive whole, and an abort of open stops it', async () => {
-  await assert.rejects(open(new Uint8Array(100), { worker: true }), (error) => error instanceof LinealError && error.code === 'NOT_GGUF' && error.remedy !== '');
+  await assert.rejects(
+    open(new Uint8Array(100), { worker: true }),
+    (error) => error instanceof LinealError && error.code === 'NOT_GGUF' && error.remedy !== '',
+  );
   await assert.rejects(open(BUNDLED, { worker: true, memory: '1MB' }), (error) => {
     assert.equal(error.code, 'DOES_NOT_FIT');
     assert.ok(error.detail.needed_bytes > error.detail.budget_bytes);
@@ -112,9 +144,23 @@ test('errors of a worker arrive whole, and an abort of open stops it', async () 
     return true;
   });
   const controller = new AbortController();
-  const slow = { size: 2 ** 20, read: () => { setTimeout(() => controller.abort(), 5); return new Promise(() => {}); } };
+  const slow = {
+    size: 2 ** 20,
+    read: () => {
+      setTimeout(() => controller.abort(), 5);
+      return new Promise(() => {});
+    },
+  };
   const opening = open(slow, { worker: true, signal: controller.signal });
-  await assert.rejects(Promise.race([opening, new Promise((resolve) => { setTimeout(resolve, 5000); })]), { code: 'ABORTED' });
+  await assert.rejects(
+    Promise.race([
+      opening,
+      new Promise((resolve) => {
+        setTimeout(resolve, 5000);
+      }),
+    ]),
+    { code: 'ABORTED' },
+  );
 });
 
 test('a worker that dies fails what waits with WORKER_FAILED', async () => {

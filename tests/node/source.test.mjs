@@ -15,7 +15,9 @@ for (let i = 0; i < SIZE; i++) DATA[i] = (i * 31 + (i >> 8)) & 255;
 DATA.write('GGUF');
 
 let server;
-before(async () => { server = await startServer({ '/m.gguf': DATA }); });
+before(async () => {
+  server = await startServer({ '/m.gguf': DATA });
+});
 after(() => server.close());
 
 function sourceWith(fault, options) {
@@ -95,7 +97,10 @@ test('a cut connection is taken up where it broke', async () => {
 
 test('a connection that breaks each time gives up with a typed error', async () => {
   const source = sourceWith({ noRange: true, cutAt: 1000 });
-  await assert.rejects(readAll(source), (error) => ['NETWORK', 'SOURCE_TRUNCATED'].includes(error.code) && error.remedy !== '');
+  await assert.rejects(
+    readAll(source),
+    (error) => ['NETWORK', 'SOURCE_TRUNCATED'].includes(error.code) && error.remedy !== '',
+  );
   assert.ok(server.stats('/m.gguf').requests <= 5);
 });
 
@@ -169,8 +174,12 @@ test('headers are sent with each request', async () => {
     seen.push(request.headers.authorization);
     response.writeHead(206, { 'Content-Range': 'bytes 0-3/4', 'Content-Length': 4 }).end('GGUF');
   });
-  await new Promise((resolve) => { listener.listen(0, '127.0.0.1', resolve); });
-  const source = new HttpSource(`http://127.0.0.1:${listener.address().port}/x`, { headers: { Authorization: 'Bearer t' } });
+  await new Promise((resolve) => {
+    listener.listen(0, '127.0.0.1', resolve);
+  });
+  const source = new HttpSource(`http://127.0.0.1:${listener.address().port}/x`, {
+    headers: { Authorization: 'Bearer t' },
+  });
   await source.read(0, 4);
   assert.deepEqual(seen, ['Bearer t']);
   listener.close();
@@ -178,20 +187,27 @@ test('headers are sent with each request', async () => {
 
 // A 6 GiB file whose byte at each offset is known without holding it.
 const HUGE = 6 * 2 ** 30;
-const byteAt = (offset) => (offset / 4096) % 251 | 0;
+const byteAt = (offset) => ((offset / 4096) % 251) | 0;
 
 test('offsets beyond 4 GiB are right over HTTP', async () => {
   const listener = http.createServer((request, response) => {
     const [, first, last] = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range).map(Number);
     const end = Math.min(last || first + 8191, HUGE - 1);
     const body = Buffer.from(Array.from({ length: end - first + 1 }, (_, i) => byteAt(first + i)));
-    response.writeHead(206, { 'Content-Range': `bytes ${first}-${first + body.length - 1}/${HUGE}` }).end(body);
+    response
+      .writeHead(206, { 'Content-Range': `bytes ${first}-${first + body.length - 1}/${HUGE}` })
+      .end(body);
   });
-  await new Promise((resolve) => { listener.listen(0, '127.0.0.1', resolve); });
+  await new Promise((resolve) => {
+    listener.listen(0, '127.0.0.1', resolve);
+  });
   const source = new HttpSource(`http://127.0.0.1:${listener.address().port}/x`);
   for (const offset of [2 ** 31 - 2, 2 ** 32 + 12_345, HUGE - 8]) {
     const bytes = await source.read(offset, 8);
-    assert.deepEqual([...bytes], Array.from({ length: 8 }, (_, i) => byteAt(offset + i)));
+    assert.deepEqual(
+      [...bytes],
+      Array.from({ length: 8 }, (_, i) => byteAt(offset + i)),
+    );
     const [first] = await source.readForward(offset, 8);
     assert.equal(first, byteAt(offset));
   }
@@ -225,10 +241,19 @@ test('Blobs and custom sources: at most 4 MiB at a time, checked', async () => {
   const source = await openSource(blob);
   assert.equal((await source.read(0, 5 << 20)).length, 4 << 20);
   assert.equal((await source.read(5 << 20, 10)).length, 0);
-  const custom = await openSource(describeSource({ size: 10, read: (_offset, length) => new Uint8Array(length + 1) })[0]);
+  const custom = await openSource(
+    describeSource({ size: 10, read: (_offset, length) => new Uint8Array(length + 1) })[0],
+  );
   await assert.rejects(custom.read(0, 10), { code: 'BAD_ARGUMENT' });
   let closed = 0;
-  const closing = await openSource(describeSource({ read: () => new Uint8Array(0), close: () => { closed++; } })[0]);
+  const closing = await openSource(
+    describeSource({
+      read: () => new Uint8Array(0),
+      close: () => {
+        closed++;
+      },
+    })[0],
+  );
   await closing.close();
   assert.equal(closed, 1);
 });

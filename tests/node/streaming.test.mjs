@@ -62,14 +62,18 @@ test('a stop text that overlaps itself, or begins again inside itself', () => {
 test('2,000 random texts, divisions and stop texts: streamed equals whole', () => {
   const rng = random(7);
   const alphabet = ['a', 'b', 'ab', 'é', '🙂', '\n'];
-  const word = (most) => Array.from({ length: 1 + (rng.next() % most) }, () => alphabet[rng.next() % alphabet.length]).join('');
+  const word = (most) =>
+    Array.from({ length: 1 + (rng.next() % most) }, () => alphabet[rng.next() % alphabet.length]).join('');
   for (let i = 0; i < 2000; i++) {
     const bytes = bytesOf(word(14));
     const stops = Array.from({ length: rng.next() % 3 }, () => word(3));
     const lengths = Array.from({ length: 20 }, () => 1 + (rng.next() % 5));
     const whole = run(bytes, [1000], stops);
     const cut = run(bytes, lengths, stops);
-    assert.deepEqual({ text: cut.text, stopped: cut.stopped }, { text: whole.text, stopped: whole.stopped },
-      JSON.stringify({ text: new TextDecoder().decode(bytes), stops, lengths }));
+    assert.deepEqual(
+      { text: cut.text, stopped: cut.stopped },
+      { text: whole.text, stopped: whole.stopped },
+      JSON.stringify({ text: new TextDecoder().decode(bytes), stops, lengths }),
+    );
   }
 });

@@ -35,17 +35,17 @@ lnl_status error_set(lnl_error *error, lnl_status status, const char *format, ..
     __attribute__((format(printf, 3, 4)));
 
 /* Evaluates expr once; returns from the calling function on a failure (< 0). */
-#define LNL_TRY(expr)                  \
-  do {                                 \
-    lnl_status lnl_try_ = (expr);      \
-    if (lnl_try_ < 0) return lnl_try_; \
+#define LNL_TRY(expr)                                                                                        \
+  do {                                                                                                       \
+    lnl_status lnl_try_ = (expr);                                                                            \
+    if (lnl_try_ < 0) return lnl_try_;                                                                       \
   } while (0)
 
 /* Programmer errors only (a bad file is a status). On in release builds:
  * a failed assertion stops the instance at the place of the fault. */
-#define LNL_ASSERT(condition)              \
-  do {                                     \
-    if (!(condition)) __builtin_trap();    \
+#define LNL_ASSERT(condition)                                                                                \
+  do {                                                                                                       \
+    if (!(condition)) __builtin_trap();                                                                      \
   } while (0)
 
 /* a * b and a + b into *out; false on overflow, *out then unspecified. */
@@ -57,9 +57,7 @@ static inline bool u64_add(uint64_t a, uint64_t b, uint64_t *out) {
 }
 
 /* Rounds n up to a multiple of align (a power of two). n must leave room. */
-static inline uint64_t align_up(uint64_t n, uint64_t align) {
-  return (n + align - 1) & ~(align - 1);
-}
+static inline uint64_t align_up(uint64_t n, uint64_t align) { return (n + align - 1) & ~(align - 1); }
 
 static inline uint32_t u32_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static inline uint32_t u32_max(uint32_t a, uint32_t b) { return a > b ? a : b; }

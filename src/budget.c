@@ -11,9 +11,7 @@ static uint64_t measure(lnl_engine *e, engine_layout layout, lnl_status *status)
   return arena.used_bytes;
 }
 
-static uint64_t address_space(void) {
-  return sizeof(void *) == 4 ? UINT64_C(1) << 32 : UINT64_MAX;
-}
+static uint64_t address_space(void) { return sizeof(void *) == 4 ? UINT64_C(1) << 32 : UINT64_MAX; }
 
 static uint64_t limit_of(const lnl_engine *e) {
   uint64_t limit = address_space();
@@ -23,7 +21,8 @@ static uint64_t limit_of(const lnl_engine *e) {
 }
 
 /* The total when the scopes that can be chosen take these bytes. */
-static uint64_t total_with(const lnl_engine *e, uint64_t weights, uint64_t kv, uint64_t slab, uint64_t scratch) {
+static uint64_t total_with(const lnl_engine *e, uint64_t weights, uint64_t kv, uint64_t slab,
+                           uint64_t scratch) {
   uint64_t tables = e->budget.planned.tables - engine_early_table_bytes(e);
   uint64_t blocks[] = {tables, weights, kv, slab, scratch};
   return mem_plan_host_bytes(blocks, sizeof blocks / sizeof *blocks);
@@ -142,7 +141,8 @@ uint32_t budget_suggest(const lnl_engine *e, budget_suggestion out[BUDGET_MAX_SU
             e->options.n_ctx);
   }
   if (kv == KV_F32) {
-    suggest(&s, "KV_F16", total_at(e, e->options.n_ctx, KV_F16), "hold the key-value cache in f16 instead of f32");
+    suggest(&s, "KV_F16", total_at(e, e->options.n_ctx, KV_F16),
+            "hold the key-value cache in f16 instead of f32");
   }
   if (e->options.chunk > SMALL_CHUNK) {
     suggest(&s, "SMALLER_CHUNK", total_with_chunk(e, SMALL_CHUNK),
@@ -153,8 +153,10 @@ uint32_t budget_suggest(const lnl_engine *e, budget_suggestion out[BUDGET_MAX_SU
   if (m->total <= address_space()) {
     budget_suggestion *more = &s.out[s.count++];
     *more = (budget_suggestion){.code = "MORE_MEMORY", .sufficient = true};
-    fmt_print(more->text, sizeof more->text, "allow %.1f MiB of memory instead of %.1f MiB (%llu bytes are needed)",
-              (double)(m->total + 52428) / 0x1p20, (double)e->budget.limit_bytes / 0x1p20, (unsigned long long)m->total);
+    fmt_print(more->text, sizeof more->text,
+              "allow %.1f MiB of memory instead of %.1f MiB (%llu bytes are needed)",
+              (double)(m->total + 52428) / 0x1p20, (double)e->budget.limit_bytes / 0x1p20,
+              (unsigned long long)m->total);
   }
   return s.count;
 }

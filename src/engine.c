@@ -82,7 +82,8 @@ uint8_t *lnl_header_reserve(lnl_engine *e, size_t bytes) {
     return NULL;
   }
   uint8_t *at = gguf_reserve(&e->shards[e->shard_at], bytes);
-  if (!at) leave(e, error_set(&e->error, LNL_OUT_OF_MEMORY, "no memory for %zu more bytes of the header", bytes));
+  if (!at)
+    leave(e, error_set(&e->error, LNL_OUT_OF_MEMORY, "no memory for %zu more bytes of the header", bytes));
   return at;
 }
 
@@ -93,15 +94,18 @@ static lnl_status expect_shards(lnl_engine *e) {
   gguf_get_u64(&e->shards[0], "split.no", &number);
   if (count <= 1) return LNL_OK;
   if (count > MODEL_MAX_SHARDS) {
-    return error_set(&e->error, LNL_GGUF_LIMIT, "the model is split into %llu files; at most %d are supported",
+    return error_set(&e->error, LNL_GGUF_LIMIT,
+                     "the model is split into %llu files; at most %d are supported",
                      (unsigned long long)count, MODEL_MAX_SHARDS);
   }
   if (number != 0) {
-    return error_set(&e->error, LNL_SPLIT_MISMATCH, "this is part %llu of %llu of a split model; part 1 must come first",
+    return error_set(&e->error, LNL_SPLIT_MISMATCH,
+                     "this is part %llu of %llu of a split model; part 1 must come first",
                      (unsigned long long)number + 1, (unsigned long long)count);
   }
   gguf *all = mem_resize(e->shards, (size_t)count * sizeof *all);
-  if (!all) return error_set(&e->error, LNL_OUT_OF_MEMORY, "no memory for the headers of %u files", (uint32_t)count);
+  if (!all)
+    return error_set(&e->error, LNL_OUT_OF_MEMORY, "no memory for the headers of %u files", (uint32_t)count);
   e->shards = all;
   for (uint32_t i = 1; i < count; i++) gguf_init(&all[i], GGUF_SIZE_UNKNOWN);
   e->shard_count = (uint32_t)count;
@@ -114,8 +118,9 @@ static lnl_status check_shard(lnl_engine *e) {
   gguf_get_u64(file, "split.count", &count);
   gguf_get_u64(file, "split.no", &number);
   if (count != e->shard_count || number != e->shard_at) {
-    return error_set(&e->error, LNL_SPLIT_MISMATCH, "expected part %u of %u of the split model, found part %llu of %llu",
-                     e->shard_at + 1, e->shard_count, (unsigned long long)number + 1, (unsigned long long)count);
+    return error_set(&e->error, LNL_SPLIT_MISMATCH,
+                     "expected part %u of %u of the split model, found part %llu of %llu", e->shard_at + 1,
+                     e->shard_count, (unsigned long long)number + 1, (unsigned long long)count);
   }
   return LNL_OK;
 }
@@ -169,8 +174,9 @@ static lnl_status resolve_options(lnl_engine *e, const lnl_plan_options *options
   lnl_plan_options *o = &e->options;
   *o = *options;
   if (o->n_ctx > hp->n_ctx_train) {
-    return error_set(&e->error, LNL_CONTEXT_TOO_LONG, "a context of %u tokens was asked for; the model was trained for %u",
-                     o->n_ctx, hp->n_ctx_train);
+    return error_set(&e->error, LNL_CONTEXT_TOO_LONG,
+                     "a context of %u tokens was asked for; the model was trained for %u", o->n_ctx,
+                     hp->n_ctx_train);
   }
   if (o->n_ctx == 0) o->n_ctx = u32_min(hp->n_ctx_train, LNL_DEFAULT_CONTEXT);
   if (o->kv > KV_F16) return error_set(&e->error, LNL_BAD_ARGUMENT, "unknown cache type %u", o->kv);
@@ -197,7 +203,8 @@ static lnl_status make_plan(lnl_engine *e, const lnl_plan_options *options) {
 }
 
 lnl_status lnl_plan_for(lnl_engine *e, const lnl_plan_options *options) {
-  if (e->phase != PHASE_READ && e->phase != PHASE_PLANNED) return bad_state(e, "the header is not complete, or memory is bound");
+  if (e->phase != PHASE_READ && e->phase != PHASE_PLANNED)
+    return bad_state(e, "the header is not complete, or memory is bound");
   free_plan(e);
   e->phase = PHASE_READ;
   lnl_status status = make_plan(e, options);
@@ -253,8 +260,8 @@ static lnl_status bind_scope(lnl_engine *e, lnl_arena *arena, engine_layout layo
   LNL_TRY(layout(e, arena));
   uint64_t bytes = arena->used_bytes;
   if (arena_bind(arena) < 0) {
-    return error_set(&e->error, LNL_OUT_OF_MEMORY, "the host refused %llu bytes for the %s", (unsigned long long)bytes,
-                     name);
+    return error_set(&e->error, LNL_OUT_OF_MEMORY, "the host refused %llu bytes for the %s",
+                     (unsigned long long)bytes, name);
   }
   LNL_TRY(layout(e, arena));
   arena_seal(arena);
@@ -267,7 +274,8 @@ static lnl_status use_mappings(lnl_engine *e) {
     lnl_weight *w = &e->model.weights[i];
     if (w->place.domain != DOMAIN_MAPPED) continue;
     const mapped_shard *m = e->mapped ? &e->mapped[w->shard] : NULL;
-    if (!m || !m->data) return error_set(&e->error, LNL_BAD_STATE, "part %u of the model was not mapped", w->shard + 1);
+    if (!m || !m->data)
+      return error_set(&e->error, LNL_BAD_STATE, "part %u of the model was not mapped", w->shard + 1);
     if (w->stored->offset > m->bytes || w->stored->bytes > m->bytes - w->stored->offset) {
       return error_set(&e->error, LNL_GGUF_TRUNCATED, "tensor '%.*s' ends beyond the mapped file",
                        (int)w->stored->name.bytes, (const char *)w->stored->name.data);
@@ -293,9 +301,9 @@ static lnl_status bind_all(lnl_engine *e) {
 lnl_status lnl_bind(lnl_engine *e) {
   if (e->phase != PHASE_PLANNED) return bad_state(e, "bind comes once, after the plan");
   if (!e->budget.fits) {
-    return leave(e, error_set(&e->error, LNL_DOES_NOT_FIT, "the model needs %llu bytes, but at most %llu may be used",
-                              (unsigned long long)e->budget.planned.total,
-                              (unsigned long long)e->budget.limit_bytes));
+    return leave(
+        e, error_set(&e->error, LNL_DOES_NOT_FIT, "the model needs %llu bytes, but at most %llu may be used",
+                     (unsigned long long)e->budget.planned.total, (unsigned long long)e->budget.limit_bytes));
   }
   lnl_status status = bind_all(e);
   if (status == LNL_OK) e->phase = PHASE_BOUND;
@@ -308,7 +316,8 @@ lnl_status lnl_map_shard(lnl_engine *e, uint32_t shard, const uint8_t *data, uin
   }
   if (!e->mapped) {
     e->mapped = mem_alloc(e->shard_count * sizeof *e->mapped);
-    if (!e->mapped) return leave(e, error_set(&e->error, LNL_OUT_OF_MEMORY, "no memory for the table of mappings"));
+    if (!e->mapped)
+      return leave(e, error_set(&e->error, LNL_OUT_OF_MEMORY, "no memory for the table of mappings"));
     memset(e->mapped, 0, e->shard_count * sizeof *e->mapped);
   }
   e->mapped[shard] = (mapped_shard){data, bytes};
@@ -326,7 +335,8 @@ lnl_status lnl_bind_tokenizer(lnl_engine *e) {
 
 const struct tok *lnl_get_tokenizer(const lnl_engine *e) { return e->tok; }
 
-lnl_status lnl_tokenize(lnl_engine *e, const char *text, size_t bytes, uint32_t flags, int32_t **ids, size_t *count) {
+lnl_status lnl_tokenize(lnl_engine *e, const char *text, size_t bytes, uint32_t flags, int32_t **ids,
+                        size_t *count) {
   *ids = NULL;
   *count = 0;
   if (!e->tok) return error_set(&e->error, LNL_NO_TOKENIZER, "the file has no tokenizer");
@@ -372,7 +382,8 @@ static void widen_in_place(lnl_weight *w) {
 }
 
 lnl_status lnl_load_fed(lnl_engine *e, uint32_t bytes) {
-  if (!e->need_weight || bytes > e->need.bytes) return bad_state(e, "more bytes were fed than were asked for");
+  if (!e->need_weight || bytes > e->need.bytes)
+    return bad_state(e, "more bytes were fed than were asked for");
   lnl_weight *w = e->need_weight;
   w->loaded_bytes += bytes;
   e->need.offset += bytes;
@@ -408,8 +419,10 @@ lnl_info lnl_get_info(const lnl_engine *e) {
       .adds_bos = e->tok && tok_adds_bos(e->tok),
   };
   for (uint32_t i = 0; i < e->model.weight_count; i++) {
-    info.weight_bytes += e->model.weights[i].place.domain == DOMAIN_HEAP ? e->model.weights[i].place.stored_bytes : 0;
-    info.loaded_bytes += e->model.weights[i].place.domain == DOMAIN_HEAP ? e->model.weights[i].loaded_bytes : 0;
+    info.weight_bytes +=
+        e->model.weights[i].place.domain == DOMAIN_HEAP ? e->model.weights[i].place.stored_bytes : 0;
+    info.loaded_bytes +=
+        e->model.weights[i].place.domain == DOMAIN_HEAP ? e->model.weights[i].loaded_bytes : 0;
   }
   for (uint32_t i = 0; i < e->shard_count; i++) info.header_bytes += e->shards[i].data_offset;
   return info;

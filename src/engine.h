@@ -13,10 +13,10 @@
 #include "tok.h"
 
 typedef enum engine_phase {
-  PHASE_HEADER,  /* reading headers */
-  PHASE_READ,    /* all headers complete */
+  PHASE_HEADER, /* reading headers */
+  PHASE_READ,   /* all headers complete */
   PHASE_PLANNED,
-  PHASE_BOUND,   /* memory taken; weights arriving or there */
+  PHASE_BOUND, /* memory taken; weights arriving or there */
   PHASE_FAILED,
 } engine_phase;
 
@@ -63,10 +63,10 @@ struct lnl_engine {
   lnl_need need;
 
   /* session */
-  uint32_t n_past;    /* positions in the cache */
-  uint32_t n_total;   /* ids in the history, n_past included */
-  bool full;          /* one id was sampled beyond the context */
-  bool running;       /* exec is suspended in the middle of a step */
+  uint32_t n_past;      /* positions in the cache */
+  uint32_t n_total;     /* ids in the history, n_past included */
+  bool full;            /* one id was sampled beyond the context */
+  bool running;         /* exec is suspended in the middle of a step */
   uint32_t logits_rows; /* 0: none ready */
   lnl_exec exec;
 };

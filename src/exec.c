@@ -32,7 +32,8 @@ static uint32_t row_count(const lnl_exec *x, const plan_value *v) {
 static void op_embed(const lnl_exec *x, const operands *o) {
   uint64_t row_bytes = form_row_bytes(o->weight->form, o->out->cols);
   for (uint32_t t = 0; t < x->n_tok; t++) {
-    o->weight->form->decode(o->weight->data + (uint64_t)x->tokens[t] * row_bytes, f32_at(x, o->out, t), o->out->cols);
+    o->weight->form->decode(o->weight->data + (uint64_t)x->tokens[t] * row_bytes, f32_at(x, o->out, t),
+                            o->out->cols);
   }
 }
 
@@ -63,7 +64,8 @@ static void op_quant(const lnl_exec *x, const operands *o) {
   uint32_t rows = row_count(x, o->out), n = o->out->cols;
   lnl_q8 q = q8_at(x, o->out);
   for (uint32_t t = 0; t < rows; t++) {
-    quant_q8(q.q + (size_t)t * n, q.d + (size_t)t * (n / 32), q.sums + (size_t)t * (n / 16), f32_at(x, o->in0, t), n);
+    quant_q8(q.q + (size_t)t * n, q.d + (size_t)t * (n / 32), q.sums + (size_t)t * (n / 16),
+             f32_at(x, o->in0, t), n);
   }
 }
 

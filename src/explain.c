@@ -29,9 +29,13 @@ static void json_model(const lnl_engine *e, lnl_text *text) {
   gguf_get_string(&e->shards[0], "general.name", &name);
   text_addf(text, "\"model\":{\"name\":");
   text_json_string(text, name);
-  text_addf(text, ",\"architecture\":\"%s\",\"n_layer\":%u,\"d_model\":%u,\"d_ff\":%u,\"n_head\":%u,\"n_kv_head\":%u,",
-            e->model.arch->name, hp->n_layer, hp->d_model, hp->d_ff, hp->n_head, hp->n_kv_head);
-  text_addf(text, "\"d_head\":%u,\"n_vocab\":%u,\"n_ctx_train\":%u,\"tied_output\":%s,\"tokenizer\":\"%s\",\"shards\":%u}",
+  text_addf(
+      text,
+      ",\"architecture\":\"%s\",\"n_layer\":%u,\"d_model\":%u,\"d_ff\":%u,\"n_head\":%u,\"n_kv_head\":%u,",
+      e->model.arch->name, hp->n_layer, hp->d_model, hp->d_ff, hp->n_head, hp->n_kv_head);
+  text_addf(text,
+            "\"d_head\":%u,\"n_vocab\":%u,\"n_ctx_train\":%u,\"tied_output\":%s,\"tokenizer\":\"%s\","
+            "\"shards\":%u}",
             hp->d_head, hp->n_vocab, hp->n_ctx_train, e->model.tied_output ? "true" : "false",
             tokenizer_name(e->tok_kind), e->shard_count);
 }
@@ -58,8 +62,10 @@ static void json_tensor(const lnl_weight *w, lnl_text *text) {
   describe_shape(text, w->stored);
   text_addf(text, ",\"domain\":\"%s\",\"scope\":\"%s\",\"form\":\"%s\",", place_domain_name(p->domain),
             place_scope_name(p->scope), place_hold_name(p->hold));
-  text_addf(text, "\"stored_bytes\":%llu,\"resident_bytes\":%llu,\"kernel\":\"%s\",\"decided_by\":\"%s\",\"reasons\":[",
-            ULL(p->stored_bytes), ULL(p->resident_bytes), p->kernel, place_decider_name(p->decided_by));
+  text_addf(
+      text,
+      "\"stored_bytes\":%llu,\"resident_bytes\":%llu,\"kernel\":\"%s\",\"decided_by\":\"%s\",\"reasons\":[",
+      ULL(p->stored_bytes), ULL(p->resident_bytes), p->kernel, place_decider_name(p->decided_by));
   for (uint32_t i = 0; i < p->reason_count; i++) {
     text_addf(text, "%s{\"code\":\"%s\",\"text\":", i ? "," : "", place_reason_code(p->reasons[i]));
     json_c_string(text, place_reason_text(p->reasons[i]));
@@ -90,21 +96,30 @@ static uint32_t memory_lines(const lnl_engine *e, memory_line out[MEMORY_LINES])
   }
   uint64_t scopes = m->weights + m->kv + m->slab + m->scratch + m->tables;
   out[0] = (memory_line){.name = "weights", .bytes = m->weights};
-  fmt_print(out[0].note, sizeof out[0].note, "%u tensors in linear memory", e->model.weight_count - mapped_count);
+  fmt_print(out[0].note, sizeof out[0].note, "%u tensors in linear memory",
+            e->model.weight_count - mapped_count);
   out[1] = (memory_line){.name = "weights_mapped", .bytes = mapped};
-  fmt_print(out[1].note, sizeof out[1].note, "%u tensors stay in the mapped file: not counted in the total", mapped_count);
+  fmt_print(out[1].note, sizeof out[1].note, "%u tensors stay in the mapped file: not counted in the total",
+            mapped_count);
   out[2] = (memory_line){.name = "kv", .bytes = m->kv};
-  fmt_print(out[2].note, sizeof out[2].note, "key-value cache, %s%s, %u layers x %u tokens", kv_type_name((kv_type)e->options.kv),
-            e->kv_was_auto ? " (auto)" : "", hp->n_layer, e->options.n_ctx);
+  fmt_print(out[2].note, sizeof out[2].note, "key-value cache, %s%s, %u layers x %u tokens",
+            kv_type_name((kv_type)e->options.kv), e->kv_was_auto ? " (auto)" : "", hp->n_layer,
+            e->options.n_ctx);
   out[3] = (memory_line){.name = "slab", .bytes = m->slab};
-  fmt_print(out[3].note, sizeof out[3].note, "activations: %llu bytes for decode, %llu for prefill of %u tokens",
-            ULL(e->decode.slab_bytes), ULL(e->prefill.slab_bytes), e->options.chunk);
-  out[4] = (memory_line){.name = "scratch", .bytes = m->scratch, .note = "attention tiles, sampler, token history"};
-  out[5] = (memory_line){.name = "header", .bytes = headers, .note = "the file's metadata, kept for the tokenizer"};
-  out[6] = (memory_line){.name = "tables", .bytes = m->tables - headers, .note = "tokenizer, tensor table, plans"};
-  out[7] = (memory_line){.name = "module", .bytes = m->total > scopes ? m->total - scopes : 0,
+  fmt_print(out[3].note, sizeof out[3].note,
+            "activations: %llu bytes for decode, %llu for prefill of %u tokens", ULL(e->decode.slab_bytes),
+            ULL(e->prefill.slab_bytes), e->options.chunk);
+  out[4] = (memory_line){
+      .name = "scratch", .bytes = m->scratch, .note = "attention tiles, sampler, token history"};
+  out[5] = (memory_line){
+      .name = "header", .bytes = headers, .note = "the file's metadata, kept for the tokenizer"};
+  out[6] =
+      (memory_line){.name = "tables", .bytes = m->tables - headers, .note = "tokenizer, tensor table, plans"};
+  out[7] = (memory_line){.name = "module",
+                         .bytes = m->total > scopes ? m->total - scopes : 0,
                          .note = "code's own data, stack, rounding to pages"};
-  out[8] = (memory_line){.name = "total", .bytes = m->total,
+  out[8] = (memory_line){.name = "total",
+                         .bytes = m->total,
                          .note = "also the peak while loading: weights are read straight into place"};
   return MEMORY_LINES;
 }
@@ -131,12 +146,17 @@ enum { MAX_WARNINGS = 3 };
 static uint32_t warnings(const lnl_engine *e, warning out[MAX_WARNINGS]) {
   uint32_t count = 0;
   if (e->host.threads > 1) {
-    out[count++] = e->host.kind == HOST_BROWSER && !e->host.isolated
-                       ? (warning){"ONE_THREAD", "more threads were asked for, but the page is not cross-origin isolated: running on 1"}
-                       : (warning){"ONE_THREAD", "more threads were asked for, but this module is built for 1: running on 1"};
+    out[count++] =
+        e->host.kind == HOST_BROWSER && !e->host.isolated
+            ? (warning){"ONE_THREAD", "more threads were asked for, but the page is not cross-origin "
+                                      "isolated: running on 1"}
+            : (warning){"ONE_THREAD",
+                        "more threads were asked for, but this module is built for 1: running on 1"};
   }
   if (host_isa() == ISA_SIMD128) {
-    out[count++] = (warning){"NO_RELAXED_SIMD", "this engine runs the base module (simd128 without relaxed SIMD), which is slower"};
+    out[count++] =
+        (warning){"NO_RELAXED_SIMD",
+                  "this engine runs the base module (simd128 without relaxed SIMD), which is slower"};
   }
   if (e->tok_kind == TOK_NONE) {
     out[count++] = (warning){"NO_TOKENIZER", "the file has no tokenizer: only token ids can be given"};
@@ -184,8 +204,10 @@ void lnl_explain_json(const lnl_engine *e, lnl_text *text) {
 }
 
 static void json_memory(lnl_text *text, const char *name, const lnl_memory *m) {
-  text_addf(text, "\"%s\":{\"weights\":%llu,\"kv\":%llu,\"slab\":%llu,\"scratch\":%llu,\"tables\":%llu,\"total\":%llu}",
-            name, ULL(m->weights), ULL(m->kv), ULL(m->slab), ULL(m->scratch), ULL(m->tables), ULL(m->total));
+  text_addf(
+      text,
+      "\"%s\":{\"weights\":%llu,\"kv\":%llu,\"slab\":%llu,\"scratch\":%llu,\"tables\":%llu,\"total\":%llu}",
+      name, ULL(m->weights), ULL(m->kv), ULL(m->slab), ULL(m->scratch), ULL(m->tables), ULL(m->total));
 }
 
 void lnl_memory_json(const lnl_engine *e, lnl_text *text) {
@@ -198,8 +220,8 @@ void lnl_memory_json(const lnl_engine *e, lnl_text *text) {
 }
 
 static void json_plan(const lnl_engine *e, lnl_text *text, const char *name, const lnl_plan *plan) {
-  text_addf(text, "\"%s\":{\"slab_bytes\":%llu,\"lower_bound_bytes\":%llu,\"token_rows\":%u,\"steps\":[", name,
-            ULL(plan->slab_bytes), ULL(plan_lower_bound(plan)), plan->token_rows);
+  text_addf(text, "\"%s\":{\"slab_bytes\":%llu,\"lower_bound_bytes\":%llu,\"token_rows\":%u,\"steps\":[",
+            name, ULL(plan->slab_bytes), ULL(plan_lower_bound(plan)), plan->token_rows);
   for (uint32_t i = 0; i < plan->step_count; i++) {
     const plan_step *s = &plan->steps[i];
     text_addf(text, "%s{\"op\":\"%s\",\"layer\":%u", i ? "," : "", plan_op_name(s->op), s->layer);
@@ -215,9 +237,11 @@ static void json_plan(const lnl_engine *e, lnl_text *text, const char *name, con
   text_addf(text, "],\"values\":[");
   for (uint32_t i = 0; i < plan->value_count; i++) {
     const plan_value *v = &plan->values[i];
-    text_addf(text, "%s{\"name\":\"%s\",\"kind\":\"%s\",\"cols\":%u,\"first\":%u,\"last\":%u,\"bytes\":%llu,\"offset\":%llu}",
-              i ? "," : "", v->name, v->kind == VALUE_F32 ? "f32" : "q8", v->cols, v->first, v->last, ULL(v->bytes),
-              ULL(v->offset));
+    text_addf(text,
+              "%s{\"name\":\"%s\",\"kind\":\"%s\",\"cols\":%u,\"first\":%u,\"last\":%u,\"bytes\":%llu,"
+              "\"offset\":%llu}",
+              i ? "," : "", v->name, v->kind == VALUE_F32 ? "f32" : "q8", v->cols, v->first, v->last,
+              ULL(v->bytes), ULL(v->offset));
   }
   text_addf(text, "]}");
 }
@@ -318,8 +342,8 @@ void lnl_explain_text(const lnl_engine *e, lnl_text *text) {
   lnl_span name = {(const uint8_t *)"(unnamed)", 9};
   gguf_get_string(&e->shards[0], "general.name", &name);
   text_addf(text, "%.*s: %s, %u layers, d_model %u, %u/%u heads, vocabulary %u, tokenizer %s\n",
-            (int)u64_min(name.bytes, 80), (const char *)name.data, e->model.arch->name, hp->n_layer, hp->d_model,
-            hp->n_head, hp->n_kv_head, hp->n_vocab, tokenizer_name(e->tok_kind));
+            (int)u64_min(name.bytes, 80), (const char *)name.data, e->model.arch->name, hp->n_layer,
+            hp->d_model, hp->n_head, hp->n_kv_head, hp->n_vocab, tokenizer_name(e->tok_kind));
   text_addf(text, "host %s, module %s, 1 thread, context %u of %u\n", host_kind_name(e->host.kind),
             host_isa_name(host_isa()), e->options.n_ctx, hp->n_ctx_train);
   if (b->fits) {

@@ -9,8 +9,19 @@
 #include "base.h"
 
 typedef enum gguf_type {
-  GGUF_U8 = 0, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32,
-  GGUF_BOOL, GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64,
+  GGUF_U8 = 0,
+  GGUF_I8,
+  GGUF_U16,
+  GGUF_I16,
+  GGUF_U32,
+  GGUF_I32,
+  GGUF_F32,
+  GGUF_BOOL,
+  GGUF_STRING,
+  GGUF_ARRAY,
+  GGUF_U64,
+  GGUF_I64,
+  GGUF_F64,
   GGUF_TYPE_COUNT
 } gguf_type;
 
@@ -20,18 +31,18 @@ enum { GGUF_MAX_DIMS = 4, GGUF_MAX_NAME_BYTES = 63 };
 /* A metadata value, borrowed from the image. Valid until gguf_free. */
 typedef struct gguf_value {
   gguf_type type;
-  gguf_type item_type;  /* arrays: type of the items */
-  uint64_t item_count;  /* arrays: number of items */
-  lnl_span bytes;       /* strings: the text; else the raw little-endian bytes (unaligned) */
+  gguf_type item_type; /* arrays: type of the items */
+  uint64_t item_count; /* arrays: number of items */
+  lnl_span bytes;      /* strings: the text; else the raw little-endian bytes (unaligned) */
 } gguf_value;
 
 typedef struct gguf_tensor {
-  lnl_span name;               /* into the image */
-  uint32_t type;               /* GGML type id as stored: one that exists, with a form or not */
-  uint32_t n_dims;             /* 0..4 */
+  lnl_span name;                 /* into the image */
+  uint32_t type;                 /* GGML type id as stored: one that exists, with a form or not */
+  uint32_t n_dims;               /* 0..4 */
   uint64_t shape[GGUF_MAX_DIMS]; /* innermost first, 1 beyond n_dims */
-  uint64_t offset;             /* from the start of the file */
-  uint64_t bytes;              /* stored size */
+  uint64_t offset;               /* from the start of the file */
+  uint64_t bytes;                /* stored size */
 } gguf_tensor;
 
 typedef struct gguf {
@@ -39,23 +50,23 @@ typedef struct gguf {
   uint32_t version;
   uint64_t kv_count;
   uint64_t tensor_count;
-  gguf_tensor *tensors;   /* owned, [tensor_count], in file order */
+  gguf_tensor *tensors; /* owned, [tensor_count], in file order */
   uint64_t alignment;
-  uint64_t data_offset;   /* where tensor data starts */
-  uint64_t data_end;      /* end of the last tensor's bytes (unpadded) */
-  uint64_t file_bytes;    /* as told to gguf_init, or GGUF_SIZE_UNKNOWN */
+  uint64_t data_offset; /* where tensor data starts */
+  uint64_t data_end;    /* end of the last tensor's bytes (unpadded) */
+  uint64_t file_bytes;  /* as told to gguf_init, or GGUF_SIZE_UNKNOWN */
   /* private to gguf.c */
   struct gguf_parse {
-    uint8_t *image;         /* owned: header bytes received so far */
+    uint8_t *image; /* owned: header bytes received so far */
     uint64_t image_bytes, image_cap;
-    uint64_t cursor;        /* parsed up to here */
-    uint64_t entry_at;      /* where the pair or tensor being read begins */
-    uint64_t tensors_at;    /* where the first tensor entry begins */
-    uint64_t items_left;    /* of the array being walked */
+    uint64_t cursor;     /* parsed up to here */
+    uint64_t entry_at;   /* where the pair or tensor being read begins */
+    uint64_t tensors_at; /* where the first tensor entry begins */
+    uint64_t items_left; /* of the array being walked */
     uint64_t kv_seen, tensor_seen;
     uint32_t phase;
-    uint32_t value_type;    /* of the pair being read */
-    bool complete;          /* the readers below may be called */
+    uint32_t value_type; /* of the pair being read */
+    bool complete;       /* the readers below may be called */
     /* owned: where each pair begins and where the last ends [kv_count + 1],
      * then pair numbers in the order of their keys [kv_count] */
     uint32_t *kv_offsets;

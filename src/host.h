@@ -10,14 +10,15 @@ typedef enum lnl_isa { ISA_SCALAR = 0, ISA_SIMD128 = 1, ISA_RELAXED = 2 } lnl_is
 
 typedef struct lnl_host {
   lnl_host_kind kind;
-  bool can_map;    /* a file can be mapped into the address space */
-  bool can_grow;   /* memory can grow after start */
-  bool memory64;   /* more than 4 GiB of linear memory */
-  bool sync_read;  /* the source can be read synchronously (file, OPFS handle) */
-  bool range_read; /* the source can be read at any offset */
-  bool isolated;   /* shared memory is allowed (cross-origin isolated page) */
-  uint32_t threads; /* worth using, at least 1 */
-  uint64_t max_memory_bytes; /* ceiling of the heap: probed or budgeted; 0 = unknown, the address space is the limit */
+  bool can_map;              /* a file can be mapped into the address space */
+  bool can_grow;             /* memory can grow after start */
+  bool memory64;             /* more than 4 GiB of linear memory */
+  bool sync_read;            /* the source can be read synchronously (file, OPFS handle) */
+  bool range_read;           /* the source can be read at any offset */
+  bool isolated;             /* shared memory is allowed (cross-origin isolated page) */
+  uint32_t threads;          /* worth using, at least 1 */
+  uint64_t max_memory_bytes; /* ceiling of the heap: probed or budgeted; 0 = unknown, the address space is the
+                                limit */
 } lnl_host;
 
 /* The instruction set that this module was compiled for. */

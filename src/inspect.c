@@ -26,22 +26,54 @@ static void add_real(lnl_text *text, double v, bool json) {
 
 static void add_number(lnl_text *text, gguf_type type, const uint8_t *bytes, bool json) {
   union {
-    int8_t i8; uint16_t u16; int16_t i16; uint32_t u32; int32_t i32; float f32; uint64_t u64; int64_t i64; double f64;
+    int8_t i8;
+    uint16_t u16;
+    int16_t i16;
+    uint32_t u32;
+    int32_t i32;
+    float f32;
+    uint64_t u64;
+    int64_t i64;
+    double f64;
   } v = {0};
   memcpy(&v, bytes, item_width(type));
   switch (type) {
-  case GGUF_U8: text_addf(text, "%u", (unsigned)bytes[0]); break;
-  case GGUF_I8: text_addf(text, "%d", v.i8); break;
-  case GGUF_U16: text_addf(text, "%u", (unsigned)v.u16); break;
-  case GGUF_I16: text_addf(text, "%d", v.i16); break;
-  case GGUF_U32: text_addf(text, "%u", v.u32); break;
-  case GGUF_I32: text_addf(text, "%d", v.i32); break;
-  case GGUF_F32: add_real(text, (double)v.f32, json); break;
-  case GGUF_BOOL: text_addf(text, bytes[0] ? "true" : "false"); break;
-  case GGUF_U64: text_addf(text, "%llu", ULL(v.u64)); break;
-  case GGUF_I64: text_addf(text, "%lld", (long long)v.i64); break;
-  case GGUF_F64: add_real(text, v.f64, json); break;
-  default: text_addf(text, "null"); break;
+  case GGUF_U8:
+    text_addf(text, "%u", (unsigned)bytes[0]);
+    break;
+  case GGUF_I8:
+    text_addf(text, "%d", v.i8);
+    break;
+  case GGUF_U16:
+    text_addf(text, "%u", (unsigned)v.u16);
+    break;
+  case GGUF_I16:
+    text_addf(text, "%d", v.i16);
+    break;
+  case GGUF_U32:
+    text_addf(text, "%u", v.u32);
+    break;
+  case GGUF_I32:
+    text_addf(text, "%d", v.i32);
+    break;
+  case GGUF_F32:
+    add_real(text, (double)v.f32, json);
+    break;
+  case GGUF_BOOL:
+    text_addf(text, bytes[0] ? "true" : "false");
+    break;
+  case GGUF_U64:
+    text_addf(text, "%llu", ULL(v.u64));
+    break;
+  case GGUF_I64:
+    text_addf(text, "%lld", (long long)v.i64);
+    break;
+  case GGUF_F64:
+    add_real(text, v.f64, json);
+    break;
+  default:
+    text_addf(text, "null");
+    break;
   }
 }
 
@@ -113,8 +145,8 @@ void describe_shape(lnl_text *text, const gguf_tensor *t) {
 
 void lnl_inspect_json(const lnl_engine *e, lnl_text *text) {
   const gguf *file = &e->shards[0];
-  text_addf(text, "{\"version\":%u,\"alignment\":%llu,\"data_offset\":%llu,\"shards\":%u,\"metadata\":[", file->version,
-            ULL(file->alignment), ULL(file->data_offset), e->shard_count);
+  text_addf(text, "{\"version\":%u,\"alignment\":%llu,\"data_offset\":%llu,\"shards\":%u,\"metadata\":[",
+            file->version, ULL(file->alignment), ULL(file->data_offset), e->shard_count);
   for (uint64_t i = 0; i < file->kv_count; i++) json_pair(text, file, i);
   text_addf(text, "],\"tensors\":[");
   bool first = true;

@@ -15,9 +15,9 @@ typedef enum kv_type { KV_AUTO = 0, KV_F32 = 1, KV_F16 = 2 } kv_type;
 typedef struct lnl_kv {
   kv_type type; /* KV_F32 or KV_F16 once resolved */
   uint32_t n_ctx;
-  uint32_t k_cols, v_cols; /* values a position */
+  uint32_t k_cols, v_cols;     /* values a position */
   uint64_t k_stride, v_stride; /* bytes of one layer's K and V, 64-byte aligned */
-  uint8_t *k, *v;          /* of layer 0; the others follow */
+  uint8_t *k, *v;              /* of layer 0; the others follow */
 } lnl_kv;
 
 /* The type that KV_AUTO stands for; other types stand for themselves. */

@@ -70,9 +70,9 @@ typedef struct lnl_memory {
 
 typedef struct lnl_budget {
   lnl_memory planned;
-  uint64_t limit_bytes;    /* the smallest of budget, host ceiling and address space; UINT64_MAX: none */
+  uint64_t limit_bytes; /* the smallest of budget, host ceiling and address space; UINT64_MAX: none */
   bool fits;
-  uint32_t max_ctx;        /* largest context that fits; 0: none does */
+  uint32_t max_ctx; /* largest context that fits; 0: none does */
 } lnl_budget;
 const lnl_budget *lnl_get_budget(const lnl_engine *e);
 lnl_memory lnl_measure(const lnl_engine *e);
@@ -92,8 +92,8 @@ lnl_status lnl_bind(lnl_engine *e);
 enum { LNL_MAX_NEED_BYTES = 4 << 20 };
 typedef struct lnl_need {
   uint32_t shard;
-  uint64_t offset; /* in the shard's file */
-  uint32_t bytes;  /* 1..LNL_MAX_NEED_BYTES; fewer may be fed */
+  uint64_t offset;  /* in the shard's file */
+  uint32_t bytes;   /* 1..LNL_MAX_NEED_BYTES; fewer may be fed */
   uint8_t *pointer; /* where to write them */
 } lnl_need;
 /* NEED_BYTES: the next missing bytes in file order are described by
@@ -116,7 +116,8 @@ lnl_status lnl_bind_tokenizer(lnl_engine *e);
 const struct tok *lnl_get_tokenizer(const lnl_engine *e);
 /* tok_encode with that tokenizer; NO_TOKENIZER when there is none. *ids is
  * the caller's, to be freed with mem_free. */
-lnl_status lnl_tokenize(lnl_engine *e, const char *text, size_t bytes, uint32_t flags, int32_t **ids, size_t *count);
+lnl_status lnl_tokenize(lnl_engine *e, const char *text, size_t bytes, uint32_t flags, int32_t **ids,
+                        size_t *count);
 
 /* --- session ------------------------------------------------------------------------- */
 struct sample_params;
@@ -140,11 +141,11 @@ double lnl_logprob(const lnl_engine *e, uint32_t row, int32_t id);
 
 typedef struct lnl_info {
   uint32_t n_ctx, n_ctx_train, n_vocab, n_past, chunk;
-  int32_t bos, eos;        /* -1: none */
+  int32_t bos, eos; /* -1: none */
   bool has_tokenizer, adds_bos;
-  uint64_t weight_bytes;   /* stored bytes to load, all shards */
+  uint64_t weight_bytes; /* stored bytes to load, all shards */
   uint64_t loaded_bytes;
-  uint64_t header_bytes;   /* of all headers */
+  uint64_t header_bytes; /* of all headers */
 } lnl_info;
 lnl_info lnl_get_info(const lnl_engine *e);
 

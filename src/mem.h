@@ -21,9 +21,9 @@ typedef struct mem_stats {
   uint64_t alloc_calls; /* calls of mem_alloc and mem_resize since start */
   uint64_t grow_calls;  /* times that the heap asked the host for more */
   uint64_t live_blocks;
-  uint64_t live_bytes; /* as asked for, without block headers */
+  uint64_t live_bytes;       /* as asked for, without block headers */
   uint64_t high_water_bytes; /* of live_bytes; both copies count while mem_resize moves a block */
-  uint64_t host_bytes; /* wasm: size of linear memory; native: live_bytes */
+  uint64_t host_bytes;       /* wasm: size of linear memory; native: live_bytes */
 } mem_stats;
 mem_stats mem_get_stats(void);
 /* Sets the high-water mark back to what is live now. */

@@ -16,7 +16,8 @@ static const struct weight_row {
   weight_use use;
   weight_dim dim0, dim1;
 } weight_rows[ROLE_COUNT] = {
-#define LNL_WEIGHT(ROLE, name, per_layer, use, dim0, dim1) {name, per_layer, USE_##use, DIM_##dim0, DIM_##dim1},
+#define LNL_WEIGHT(ROLE, name, per_layer, use, dim0, dim1)                                                   \
+  {name, per_layer, USE_##use, DIM_##dim0, DIM_##dim1},
 #include "weights.inc"
 #undef LNL_WEIGHT
 };
@@ -123,8 +124,8 @@ static lnl_status read_hparams(lnl_model *model, const gguf *file, lnl_error *er
   hp->n_kv_head = read_count(&r, "attention.head_count_kv", MAX_DIM, hp->n_head);
   if (r.status < 0) return r.status;
   if (hp->n_head % hp->n_kv_head) {
-    return error_set(error, LNL_UNSUPPORTED_FEATURE, "%u attention heads cannot share %u key-value heads evenly", hp->n_head,
-                     hp->n_kv_head);
+    return error_set(error, LNL_UNSUPPORTED_FEATURE,
+                     "%u attention heads cannot share %u key-value heads evenly", hp->n_head, hp->n_kv_head);
   }
   hp->d_head = read_count(&r, "attention.key_length", MAX_DIM, u32_max(hp->d_model / hp->n_head, 1));
   hp->d_value = read_count(&r, "attention.value_length", MAX_DIM, hp->d_head);
@@ -151,15 +152,24 @@ static lnl_status read_hparams(lnl_model *model, const gguf *file, lnl_error *er
 
 static uint64_t dim_size(const lnl_hparams *hp, weight_dim dim) {
   switch (dim) {
-  case DIM_ONE: return 1;
-  case DIM_D_MODEL: return hp->d_model;
-  case DIM_D_FF: return hp->d_ff;
-  case DIM_N_VOCAB: return hp->n_vocab;
-  case DIM_HALF_ROT: return hp->n_rot / 2;
-  case DIM_N_Q: return (uint64_t)hp->n_head * hp->d_head;
-  case DIM_N_K: return (uint64_t)hp->n_kv_head * hp->d_head;
-  case DIM_N_V: return (uint64_t)hp->n_kv_head * hp->d_value;
-  case DIM_N_O: return (uint64_t)hp->n_head * hp->d_value;
+  case DIM_ONE:
+    return 1;
+  case DIM_D_MODEL:
+    return hp->d_model;
+  case DIM_D_FF:
+    return hp->d_ff;
+  case DIM_N_VOCAB:
+    return hp->n_vocab;
+  case DIM_HALF_ROT:
+    return hp->n_rot / 2;
+  case DIM_N_Q:
+    return (uint64_t)hp->n_head * hp->d_head;
+  case DIM_N_K:
+    return (uint64_t)hp->n_kv_head * hp->d_head;
+  case DIM_N_V:
+    return (uint64_t)hp->n_kv_head * hp->d_value;
+  case DIM_N_O:
+    return (uint64_t)hp->n_head * hp->d_value;
   }
   return 0;
 }
@@ -206,20 +216,22 @@ static lnl_status check_weight(const lnl_model *model, const lnl_weight *w, lnl_
       fmt_print(list + used, sizeof list - used, "%s%s", i ? ", " : "", forms[i].name);
     }
     return error_set(error, LNL_UNSUPPORTED_TYPE,
-                     "tensor '%.*s' is of type %s (%u), which is not supported; supported: %s", name_bytes, name,
-                     describe_type(t->type), t->type, list);
+                     "tensor '%.*s' is of type %s (%u), which is not supported; supported: %s", name_bytes,
+                     name, describe_type(t->type), t->type, list);
   }
   if (row->use == USE_VECTOR && w->form->block_len != 1) {
-    return error_set(error, LNL_UNSUPPORTED_TYPE, "tensor '%.*s' is of type %s; norms and biases must be F32, F16 or BF16",
-                     name_bytes, name, w->form->name);
+    return error_set(error, LNL_UNSUPPORTED_TYPE,
+                     "tensor '%.*s' is of type %s; norms and biases must be F32, F16 or BF16", name_bytes,
+                     name, w->form->name);
   }
   uint64_t want0 = dim_size(&model->hp, row->dim0), want1 = dim_size(&model->hp, row->dim1);
   if (t->shape[0] != want0 || t->shape[1] != want1 || t->shape[2] != 1 || t->shape[3] != 1) {
-    return error_set(error, LNL_BAD_SHAPE,
-                     "tensor '%.*s' has shape [%llu, %llu, %llu, %llu], but the metadata asks for [%llu, %llu]",
-                     name_bytes, name, (unsigned long long)t->shape[0], (unsigned long long)t->shape[1],
-                     (unsigned long long)t->shape[2], (unsigned long long)t->shape[3], (unsigned long long)want0,
-                     (unsigned long long)want1);
+    return error_set(
+        error, LNL_BAD_SHAPE,
+        "tensor '%.*s' has shape [%llu, %llu, %llu, %llu], but the metadata asks for [%llu, %llu]",
+        name_bytes, name, (unsigned long long)t->shape[0], (unsigned long long)t->shape[1],
+        (unsigned long long)t->shape[2], (unsigned long long)t->shape[3], (unsigned long long)want0,
+        (unsigned long long)want1);
   }
   return LNL_OK;
 }
@@ -231,7 +243,8 @@ static bool is_unused(lnl_span name) {
   return name.bytes > bytes && memcmp(name.data + name.bytes - bytes, suffix, bytes) == 0;
 }
 
-static lnl_status match_tensors(lnl_model *model, const gguf *shards, uint32_t shard_count, lnl_error *error) {
+static lnl_status match_tensors(lnl_model *model, const gguf *shards, uint32_t shard_count,
+                                lnl_error *error) {
   uint32_t next = 0;
   for (uint32_t s = 0; s < shard_count; s++) {
     for (uint64_t i = 0; i < shards[s].tensor_count; i++) {
@@ -240,8 +253,9 @@ static lnl_status match_tensors(lnl_model *model, const gguf *shards, uint32_t s
       uint32_t layer;
       if (is_unused(t->name)) continue;
       if (!find_role(model, t->name, &role, &layer)) {
-        return error_set(error, LNL_UNEXPECTED_TENSOR, "tensor '%.*s' is not part of the %s architecture as supported",
-                         (int)t->name.bytes, (const char *)t->name.data, model->arch->name);
+        return error_set(error, LNL_UNEXPECTED_TENSOR,
+                         "tensor '%.*s' is not part of the %s architecture as supported", (int)t->name.bytes,
+                         (const char *)t->name.data, model->arch->name);
       }
       int32_t *slot = &model->slots[(size_t)layer * ROLE_COUNT + role];
       if (*slot >= 0) {
@@ -275,7 +289,8 @@ static lnl_status check_complete(const lnl_model *model, lnl_error *error) {
 static lnl_status find_arch(lnl_model *model, const gguf *file, lnl_error *error) {
   lnl_span name;
   if (!gguf_get_string(file, "general.architecture", &name)) {
-    return error_set(error, LNL_MISSING_KEY, "metadata key 'general.architecture' is missing or not a string");
+    return error_set(error, LNL_MISSING_KEY,
+                     "metadata key 'general.architecture' is missing or not a string");
   }
   model->arch = arch_find(name);
   if (model->arch) return LNL_OK;
@@ -318,8 +333,9 @@ lnl_status model_read(lnl_model *model, const gguf *shards, uint32_t shard_count
   uint64_t slot_count = (uint64_t)model->hp.n_layer * ROLE_COUNT;
   model->block_bytes = weight_bytes + slot_count * sizeof(int32_t);
   uint8_t *block = mem_alloc((size_t)model->block_bytes);
-  if (!block) return error_set(error, LNL_OUT_OF_MEMORY, "no memory for the table of %llu tensors",
-                               (unsigned long long)tensor_count);
+  if (!block)
+    return error_set(error, LNL_OUT_OF_MEMORY, "no memory for the table of %llu tensors",
+                     (unsigned long long)tensor_count);
   model->weights = (lnl_weight *)block;
   model->slots = (int32_t *)(block + weight_bytes);
   memset(model->slots, 0xff, slot_count * sizeof(int32_t)); /* -1 */
@@ -327,10 +343,12 @@ lnl_status model_read(lnl_model *model, const gguf *shards, uint32_t shard_count
   LNL_TRY(match_tensors(model, shards, shard_count, error));
   const lnl_weight *embd = model_weight(model, ROLE_TOKEN_EMBD, 0);
   if (!embd) return error_set(error, LNL_MISSING_TENSOR, "tensor 'token_embd.weight' is missing");
-  if (embd->stored->shape[1] > INT32_MAX) return error_set(error, LNL_BAD_SHAPE, "the vocabulary is too large");
+  if (embd->stored->shape[1] > INT32_MAX)
+    return error_set(error, LNL_BAD_SHAPE, "the vocabulary is too large");
   model->hp.n_vocab = (uint32_t)embd->stored->shape[1];
   if (n_vocab_tok > model->hp.n_vocab) {
-    return error_set(error, LNL_BAD_SHAPE, "tensor 'token_embd.weight' has %u rows, but the vocabulary has %u tokens",
+    return error_set(error, LNL_BAD_SHAPE,
+                     "tensor 'token_embd.weight' has %u rows, but the vocabulary has %u tokens",
                      model->hp.n_vocab, n_vocab_tok);
   }
   model->tied_output = !model_weight(model, ROLE_OUTPUT, 0);

@@ -18,7 +18,11 @@ typedef enum weight_use {
 
 /* Dimensions that a weight's shape is made of, in terms of lnl_hparams. */
 typedef enum weight_dim {
-  DIM_ONE, DIM_D_MODEL, DIM_D_FF, DIM_N_VOCAB, DIM_HALF_ROT,
+  DIM_ONE,
+  DIM_D_MODEL,
+  DIM_D_FF,
+  DIM_N_VOCAB,
+  DIM_HALF_ROT,
   DIM_N_Q, /* n_head * d_head */
   DIM_N_K, /* n_kv_head * d_head */
   DIM_N_V, /* n_kv_head * d_value */
@@ -58,11 +62,11 @@ struct arch_row;
 typedef struct lnl_model {
   const struct arch_row *arch;
   lnl_hparams hp;
-  bool tied_output; /* no output matrix: the embedding serves */
-  bool has_weights; /* false: a vocabulary-only file */
+  bool tied_output;    /* no output matrix: the embedding serves */
+  bool has_weights;    /* false: a vocabulary-only file */
   lnl_weight *weights; /* [weight_count], by shard and file offset; owned (one block) */
   uint32_t weight_count;
-  int32_t *slots; /* [n_layer][ROLE_COUNT] index into weights or -1; global roles in layer 0 */
+  int32_t *slots;       /* [n_layer][ROLE_COUNT] index into weights or -1; global roles in layer 0 */
   uint64_t block_bytes; /* of the one block that holds both */
 } lnl_model;
 

@@ -45,9 +45,9 @@ typedef struct lnl_placement {
 /* What the resolver may look at, and nothing else. */
 typedef struct place_query {
   const lnl_host *host;
-  bool vector;        /* a norm or bias: one row, read as f32 */
-  bool embedding;     /* rows are looked up */
-  bool also_output;   /* the embedding serves as output matrix too */
+  bool vector;      /* a norm or bias: one row, read as f32 */
+  bool embedding;   /* rows are looked up */
+  bool also_output; /* the embedding serves as output matrix too */
   bool stored_f32;
   const char *kernel; /* the kernel of the stored form */
   uint64_t stored_bytes, value_count;

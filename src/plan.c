@@ -37,7 +37,8 @@ void plan_emit(plan_builder *b, plan_step step) {
     const lnl_weight *w = model_weight(b->model, (weight_role)step.weight, step.layer);
     step.weight = w ? (int32_t)(w - b->model->weights) : NO_WEIGHT;
   }
-  bool unary = step.op == OP_EMBED || step.op == OP_ROPE_TABLE || step.op == OP_ADD_BIAS || step.op == OP_SCALE;
+  bool unary =
+      step.op == OP_EMBED || step.op == OP_ROPE_TABLE || step.op == OP_ADD_BIAS || step.op == OP_SCALE;
   if (unary) step.in0 = NO_VALUE;
   if (step.op != OP_KV_STORE && step.op != OP_SILU_MUL) step.in1 = NO_VALUE;
   use_value(plan, step.out, index);
@@ -59,12 +60,14 @@ int32_t plan_apply(plan_builder *b, const plan_linear *linear, uint32_t layer, i
     if (b->quant_in != x) {
       b->quant_out = plan_new_value(b, "int8", VALUE_Q8, linear->rows, (uint32_t)w->stored->shape[0]);
       b->quant_in = x;
-      plan_emit(b, (plan_step){.op = OP_QUANT, .out = b->quant_out, .in0 = x, .layer = layer, .weight = NO_WEIGHT});
+      plan_emit(
+          b, (plan_step){.op = OP_QUANT, .out = b->quant_out, .in0 = x, .layer = layer, .weight = NO_WEIGHT});
     }
     x = b->quant_out;
   }
   int32_t y = plan_new_value(b, linear->name, VALUE_F32, linear->rows, (uint32_t)w->stored->shape[1]);
-  plan_emit(b, (plan_step){.op = OP_MATMUL, .out = y, .in0 = x, .weight = (int32_t)linear->weight, .layer = layer});
+  plan_emit(
+      b, (plan_step){.op = OP_MATMUL, .out = y, .in0 = x, .weight = (int32_t)linear->weight, .layer = layer});
   if (linear->bias_first) emit_vector(b, OP_ADD_BIAS, linear->bias, layer, y);
   emit_vector(b, OP_SCALE, linear->scale, layer, y);
   if (!linear->bias_first) emit_vector(b, OP_ADD_BIAS, linear->bias, layer, y);
@@ -139,7 +142,8 @@ static void lay_out_slab(lnl_plan *plan, uint32_t *order) {
 lnl_status plan_build(lnl_plan *plan, const lnl_model *model, uint32_t token_rows, uint32_t output_rows,
                       lnl_error *error) {
   *plan = (lnl_plan){.token_rows = token_rows, .output_rows = output_rows, .logits = NO_VALUE};
-  plan_builder b = {.model = model, .plan = plan, .counting = true, .quant_in = NO_VALUE, .quant_out = NO_VALUE};
+  plan_builder b = {
+      .model = model, .plan = plan, .counting = true, .quant_in = NO_VALUE, .quant_out = NO_VALUE};
   model->arch->build(&b);
 
   uint64_t step_bytes = align_up((uint64_t)plan->step_count * sizeof(plan_step), MEM_ALIGN);
@@ -180,7 +184,8 @@ bool plan_verify(const lnl_plan *plan) {
     if (a->first > a->last || a->offset % MEM_ALIGN || a->offset + a->bytes > plan->slab_bytes) return false;
     for (uint32_t j = i + 1; j < plan->value_count; j++) {
       const plan_value *b = &plan->values[j];
-      if (alive_together(a, b) && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes) return false;
+      if (alive_together(a, b) && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes)
+        return false;
     }
   }
   return true;

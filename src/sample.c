@@ -28,8 +28,10 @@ lnl_status sample_set(lnl_sampler *s, const sample_params *p, lnl_error *error) 
   if (!(p->temperature >= 0 && p->temperature <= 100)) {
     return error_set(error, LNL_BAD_ARGUMENT, "temperature must be from 0 to 100");
   }
-  if (!(p->top_p > 0 && p->top_p <= 1)) return error_set(error, LNL_BAD_ARGUMENT, "top_p must be above 0 and at most 1");
-  if (!(p->min_p >= 0 && p->min_p <= 1)) return error_set(error, LNL_BAD_ARGUMENT, "min_p must be from 0 to 1");
+  if (!(p->top_p > 0 && p->top_p <= 1))
+    return error_set(error, LNL_BAD_ARGUMENT, "top_p must be above 0 and at most 1");
+  if (!(p->min_p >= 0 && p->min_p <= 1))
+    return error_set(error, LNL_BAD_ARGUMENT, "min_p must be from 0 to 1");
   if (!(p->repeat_penalty > 0 && p->repeat_penalty <= 100)) {
     return error_set(error, LNL_BAD_ARGUMENT, "repeat_penalty must be above 0 and at most 100");
   }
@@ -92,7 +94,8 @@ static uint32_t select_candidates(const lnl_sampler *s, sample_candidate *heap, 
       }
       double sum = 0;
       uint32_t kept = 0;
-      while (kept < most && (kept == 0 || (sum < (double)p->top_p * total && heap[n - 1 - kept].logit >= lowest))) {
+      while (kept < most &&
+             (kept == 0 || (sum < (double)p->top_p * total && heap[n - 1 - kept].logit >= lowest))) {
         sum += (double)expf(heap[n - 1 - kept].logit - best);
         kept++;
       }

@@ -6,11 +6,12 @@
 #include "base.h"
 
 typedef struct sample_params {
-  float temperature;      /* >= 0; 0 takes the most likely id */
-  uint32_t top_k;         /* keep the k most likely; 0 = off */
-  float top_p;            /* keep the least set whose probability reaches p; 1 = off. Holtzman et al. 2019 */
-  float min_p;            /* drop what is less likely than p times the best; 0 = off. Nguyen et al. 2024 */
-  float repeat_penalty;   /* > 0; divides (or multiplies, if negative) the logit of recent ids; 1 = off. Keskar et al. 2019 */
+  float temperature;    /* >= 0; 0 takes the most likely id */
+  uint32_t top_k;       /* keep the k most likely; 0 = off */
+  float top_p;          /* keep the least set whose probability reaches p; 1 = off. Holtzman et al. 2019 */
+  float min_p;          /* drop what is less likely than p times the best; 0 = off. Nguyen et al. 2024 */
+  float repeat_penalty; /* > 0; divides (or multiplies, if negative) the logit of recent ids; 1 = off. Keskar
+                           et al. 2019 */
   uint32_t repeat_last_n; /* how many recent ids are penalised */
   uint64_t seed;
 } sample_params;
@@ -22,7 +23,7 @@ typedef struct sample_candidate {
 
 typedef struct lnl_sampler {
   sample_params params;
-  uint64_t rng[2];             /* xoroshiro128+, Blackman and Vigna 2018 */
+  uint64_t rng[2];              /* xoroshiro128+, Blackman and Vigna 2018 */
   sample_candidate *candidates; /* [n_vocab], in the session's scratch */
 } lnl_sampler;
 

@@ -19,13 +19,13 @@ int32_t lnl_prompt(lnl_engine *e, const int32_t *ids, uint32_t count, bool reuse
   if (!ready(e)) return LNL_BAD_STATE;
   if (count == 0) return error_set(&e->error, LNL_EMPTY_PROMPT, "the prompt holds no token");
   if (count > e->options.n_ctx) {
-    return error_set(&e->error, LNL_PROMPT_TOO_LONG, "the prompt has %u tokens, but the context holds %u", count,
-                     e->options.n_ctx);
+    return error_set(&e->error, LNL_PROMPT_TOO_LONG, "the prompt has %u tokens, but the context holds %u",
+                     count, e->options.n_ctx);
   }
   for (uint32_t i = 0; i < count; i++) {
     if (ids[i] < 0 || (uint32_t)ids[i] >= e->model.hp.n_vocab) {
-      return error_set(&e->error, LNL_BAD_TOKEN, "token id %d at position %u is outside the vocabulary of %u", ids[i], i,
-                       e->model.hp.n_vocab);
+      return error_set(&e->error, LNL_BAD_TOKEN, "token id %d at position %u is outside the vocabulary of %u",
+                       ids[i], i, e->model.hp.n_vocab);
     }
   }
   /* A step that was suspended is forgotten: its positions were not counted. */
@@ -60,7 +60,9 @@ static void start_chunk(lnl_engine *e) {
       .n_tok = n_tok,
       .position = e->n_past,
       /* Logits: of all positions if so planned, else of the very last one. */
-      .output_begin = e->options.all_logits ? 0 : last ? n_tok - 1 : n_tok,
+      .output_begin = e->options.all_logits ? 0
+                      : last                ? n_tok - 1
+                                            : n_tok,
   };
   e->running = true;
   e->logits_rows = 0;
@@ -70,7 +72,8 @@ lnl_status lnl_eval(lnl_engine *e) {
   if (!ready(e)) return LNL_BAD_STATE;
   if (!e->running) {
     if (e->n_total == e->n_past) {
-      if (e->full) return error_set(&e->error, LNL_CONTEXT_FULL, "all %u positions are taken", e->options.n_ctx);
+      if (e->full)
+        return error_set(&e->error, LNL_CONTEXT_FULL, "all %u positions are taken", e->options.n_ctx);
       return error_set(&e->error, LNL_BAD_STATE, "no token is pending");
     }
     start_chunk(e);

@@ -59,7 +59,7 @@ int32_t tok_bos(const tok *t); /* -1 when there is none */
 int32_t tok_eos(const tok *t);
 bool tok_adds_bos(const tok *t);
 /* Whether the id ends a generation: eos/eot/eom ids and the texts listed in
- * tok.c, whatever type the file gives them. O(1). */
+ * tok_vocab.c, whatever type the file gives them. O(1). */
 bool tok_is_end(const tok *t, int32_t id);
 
 #endif

@@ -64,9 +64,7 @@ void lnl_abi_close(lnl_engine *e) {
   mem_free(a);
 }
 
-const char *lnl_abi_error(lnl_engine *e) {
-  return lnl_get_error(core(e))->message;
-}
+const char *lnl_abi_error(lnl_engine *e) { return lnl_get_error(core(e))->message; }
 
 int32_t lnl_abi_header_begin(lnl_engine *e, uint32_t shard, double file_bytes) {
   return lnl_header_begin(core(e), shard, as_u64(file_bytes, UINT64_MAX));
@@ -111,7 +109,8 @@ static int32_t bind_piece(lnl_engine *e, lnl_status status) {
   const tok *t = lnl_get_tokenizer(core(e));
   if (status < 0 || !t) return status;
   self(e)->piece = mem_alloc(tok_max_piece_bytes(t));
-  return self(e)->piece ? LNL_OK : lnl_set_error(core(e), LNL_OUT_OF_MEMORY, "no memory for the bytes of a token");
+  return self(e)->piece ? LNL_OK
+                        : lnl_set_error(core(e), LNL_OUT_OF_MEMORY, "no memory for the bytes of a token");
 }
 
 int32_t lnl_abi_bind(lnl_engine *e) {
@@ -204,26 +203,46 @@ double lnl_abi_number(lnl_engine *e, uint32_t which) {
   lnl_info info = lnl_get_info(core(e));
   mem_stats stats = mem_get_stats();
   switch (which) {
-  case NUM_FITS: return lnl_get_budget(core(e))->fits;
-  case NUM_N_CTX: return info.n_ctx;
-  case NUM_N_CTX_TRAIN: return info.n_ctx_train;
-  case NUM_N_VOCAB: return info.n_vocab;
-  case NUM_N_PAST: return info.n_past;
-  case NUM_BOS: return info.bos;
-  case NUM_EOS: return info.eos;
-  case NUM_HAS_TOKENIZER: return info.has_tokenizer;
-  case NUM_ALLOC_CALLS: return (double)stats.alloc_calls;
-  case NUM_GROW_CALLS: return (double)stats.grow_calls;
-  case NUM_LIVE_BYTES: return (double)stats.live_bytes;
-  case NUM_HIGH_WATER_BYTES: return (double)stats.high_water_bytes;
-  case NUM_HOST_BYTES: return (double)stats.host_bytes;
-  case NUM_CHUNK: return info.chunk;
-  case NUM_WEIGHT_BYTES: return (double)info.weight_bytes;
-  case NUM_LOADED_BYTES: return (double)info.loaded_bytes;
-  case NUM_ADDS_BOS: return info.adds_bos;
-  case NUM_LIVE_BLOCKS: return (double)stats.live_blocks;
-  case NUM_HEADER_BYTES: return (double)info.header_bytes;
-  default: return -1;
+  case NUM_FITS:
+    return lnl_get_budget(core(e))->fits;
+  case NUM_N_CTX:
+    return info.n_ctx;
+  case NUM_N_CTX_TRAIN:
+    return info.n_ctx_train;
+  case NUM_N_VOCAB:
+    return info.n_vocab;
+  case NUM_N_PAST:
+    return info.n_past;
+  case NUM_BOS:
+    return info.bos;
+  case NUM_EOS:
+    return info.eos;
+  case NUM_HAS_TOKENIZER:
+    return info.has_tokenizer;
+  case NUM_ALLOC_CALLS:
+    return (double)stats.alloc_calls;
+  case NUM_GROW_CALLS:
+    return (double)stats.grow_calls;
+  case NUM_LIVE_BYTES:
+    return (double)stats.live_bytes;
+  case NUM_HIGH_WATER_BYTES:
+    return (double)stats.high_water_bytes;
+  case NUM_HOST_BYTES:
+    return (double)stats.host_bytes;
+  case NUM_CHUNK:
+    return info.chunk;
+  case NUM_WEIGHT_BYTES:
+    return (double)info.weight_bytes;
+  case NUM_LOADED_BYTES:
+    return (double)info.loaded_bytes;
+  case NUM_ADDS_BOS:
+    return info.adds_bos;
+  case NUM_LIVE_BLOCKS:
+    return (double)stats.live_blocks;
+  case NUM_HEADER_BYTES:
+    return (double)info.header_bytes;
+  default:
+    return -1;
   }
 }
 

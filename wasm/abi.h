@@ -42,8 +42,14 @@ int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_
                      uint32_t all_logits);
 
 /* Texts made on demand: valid until the next lnl_abi_text of e. */
-enum { TEXT_EXPLAIN_JSON = 0, TEXT_EXPLAIN = 1, TEXT_INSPECT_JSON = 2, TEXT_INSPECT = 3, TEXT_MEMORY_JSON = 4,
-       TEXT_PLAN_JSON = 5 };
+enum {
+  TEXT_EXPLAIN_JSON = 0,
+  TEXT_EXPLAIN = 1,
+  TEXT_INSPECT_JSON = 2,
+  TEXT_INSPECT = 3,
+  TEXT_MEMORY_JSON = 4,
+  TEXT_PLAN_JSON = 5
+};
 const char *lnl_abi_text(lnl_engine *e, uint32_t which); /* NULL: failed */
 uint32_t lnl_abi_text_bytes(lnl_engine *e);
 
@@ -101,10 +107,27 @@ uint32_t lnl_abi_logits_rows(lnl_engine *e);
 double lnl_abi_logprob(lnl_engine *e, uint32_t row, int32_t id);
 
 /* --- numbers --------------------------------------------------------------------- */
-enum { NUM_FITS = 0, NUM_N_CTX, NUM_N_CTX_TRAIN, NUM_N_VOCAB, NUM_N_PAST, NUM_BOS, NUM_EOS, NUM_HAS_TOKENIZER,
-       NUM_ALLOC_CALLS, NUM_GROW_CALLS, NUM_LIVE_BYTES, NUM_HIGH_WATER_BYTES, NUM_HOST_BYTES, NUM_CHUNK,
-       NUM_WEIGHT_BYTES /* stored bytes still to load, for progress totals */, NUM_LOADED_BYTES,
-       NUM_ADDS_BOS, NUM_LIVE_BLOCKS, NUM_HEADER_BYTES };
+enum {
+  NUM_FITS = 0,
+  NUM_N_CTX,
+  NUM_N_CTX_TRAIN,
+  NUM_N_VOCAB,
+  NUM_N_PAST,
+  NUM_BOS,
+  NUM_EOS,
+  NUM_HAS_TOKENIZER,
+  NUM_ALLOC_CALLS,
+  NUM_GROW_CALLS,
+  NUM_LIVE_BYTES,
+  NUM_HIGH_WATER_BYTES,
+  NUM_HOST_BYTES,
+  NUM_CHUNK,
+  NUM_WEIGHT_BYTES /* stored bytes still to load, for progress totals */,
+  NUM_LOADED_BYTES,
+  NUM_ADDS_BOS,
+  NUM_LIVE_BLOCKS,
+  NUM_HEADER_BYTES
+};
 double lnl_abi_number(lnl_engine *e, uint32_t which);
 
 /* Test hooks: fail the nth allocation from now. */

@@ -90,7 +90,8 @@ static bool parse_option(arguments *a, const char *name, const char *value) {
     return a->plan.kv || !strcmp(value, "auto");
   }
   if (!strcmp(name, "--context") && parse_count(value, UINT32_MAX, &n)) return (a->plan.n_ctx = (uint32_t)n);
-  if (!strcmp(name, "--max-tokens") && parse_count(value, UINT32_MAX, &n)) return (a->max_tokens = (uint32_t)n, true);
+  if (!strcmp(name, "--max-tokens") && parse_count(value, UINT32_MAX, &n))
+    return (a->max_tokens = (uint32_t)n, true);
   if (!strcmp(name, "--seed") && parse_count(value, UINT64_MAX, &n)) return (a->sample.seed = n, true);
   return false;
 }
@@ -112,7 +113,8 @@ static bool parse(arguments *a, int argc, char **argv, lnl_error *error) {
     }
   }
   bool known = a->command && (!strcmp(a->command, "explain") || !strcmp(a->command, "generate"));
-  if (!known || !a->file) return error_set(error, LNL_BAD_ARGUMENT, "give a command (explain, generate) and a file"), false;
+  if (!known || !a->file)
+    return error_set(error, LNL_BAD_ARGUMENT, "give a command (explain, generate) and a file"), false;
   if (!strcmp(a->command, "generate") && !a->prompt) {
     return error_set(error, LNL_BAD_ARGUMENT, "generate needs --prompt"), false;
   }
@@ -163,7 +165,8 @@ static lnl_status open_files(lnl_engine *e, const char *path, model_files *m) {
     const char *open_path = path;
     if (shard > 0) {
       if (!shard_path(path, shard, name, sizeof name)) {
-        return lnl_set_error(e, LNL_SPLIT_MISMATCH, "the model is split, but the file name has no -00001-of-0000N");
+        return lnl_set_error(e, LNL_SPLIT_MISMATCH,
+                             "the model is split, but the file name has no -00001-of-0000N");
       }
       open_path = name;
     }
@@ -221,7 +224,8 @@ static lnl_status evaluate(lnl_engine *e) {
 }
 
 /* Writes the bytes of one token to the text, and at once to stdout. */
-static void emit(const arguments *a, const struct tok *t, int32_t id, generation *g, uint8_t *piece, size_t cap) {
+static void emit(const arguments *a, const struct tok *t, int32_t id, generation *g, uint8_t *piece,
+                 size_t cap) {
   size_t bytes = tok_piece(t, id, false, piece, cap);
   text_add(&g->text, (const char *)piece, bytes);
   if (a->json) return;
@@ -273,14 +277,15 @@ static void print_generation(lnl_engine *e, const generation *g) {
   text_addf(&out, "],\"text\":");
   text_json_string(&out, (lnl_span){(const uint8_t *)g->text.data, g->text.bytes});
   double decoded = g->count > 1 ? g->count - 1 : 0;
-  text_addf(&out, ",\"finish_reason\":\"%s\",\"timings\":{\"load_ms\":%g,\"prefill_ms\":%g,\"first_token_ms\":%g,",
+  text_addf(&out,
+            ",\"finish_reason\":\"%s\",\"timings\":{\"load_ms\":%g,\"prefill_ms\":%g,\"first_token_ms\":%g,",
             g->finish_reason, g->load_ms, g->prefill_ms, g->first_token_ms);
   text_addf(&out, "\"decode_ms\":%g,\"prefill_tps\":%g,\"decode_tps\":%g},\"memory\":", g->decode_ms,
             g->prefill_ms > 0 ? (double)g->prompt_count * 1e3 / g->prefill_ms : 0.0,
             g->decode_ms > 0 ? decoded * 1e3 / g->decode_ms : 0.0);
   lnl_memory_json(e, &out);
-  text_addf(&out, ",\"decode_allocations\":%llu,\"memory_grows\":%llu}", (unsigned long long)g->decode_allocations,
-            (unsigned long long)g->memory_grows);
+  text_addf(&out, ",\"decode_allocations\":%llu,\"memory_grows\":%llu}",
+            (unsigned long long)g->decode_allocations, (unsigned long long)g->memory_grows);
   if (!out.failed) puts(out.data);
   text_free(&out);
 }

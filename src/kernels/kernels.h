@@ -20,7 +20,7 @@
 /* Rotates n_head heads of d_head values in place by the angles whose cosines
  * and sines are given, [n_rot / 2] each; values beyond n_rot stay. Pairs are
  * (2i, 2i+1) for rope_norm, (i, i + n_rot/2) for rope_neox. */
-#define KERNEL_ROPE(name) \
+#define KERNEL_ROPE(name)                                                                                    \
   void name(float *x, uint32_t n_head, uint32_t d_head, uint32_t n_rot, const float *cos, const float *sin)
 /* IEEE half conversion, round to nearest even; NaN stays NaN. */
 #define KERNEL_F32_TO_F16(name) void name(uint16_t *dst, const float *src, uint32_t n)
@@ -49,7 +49,9 @@ enum { ATTN_TILE = 64 };
 #define KERNEL_ATTN(name) void name(const lnl_attn *a)
 uint64_t attn_scratch_bytes(uint32_t d_head, uint32_t d_value);
 
-#define LNL_KERNEL(TYPE, name) KERNEL_##TYPE(name##_scalar); KERNEL_##TYPE(name);
+#define LNL_KERNEL(TYPE, name)                                                                               \
+  KERNEL_##TYPE(name##_scalar);                                                                              \
+  KERNEL_##TYPE(name);
 #include "list.inc"
 #undef LNL_KERNEL
 

@@ -345,7 +345,7 @@ static lnl_status check_product(const lnl_form *form, const form_fixture *fixtur
 /* A broken file must show: where a scale or weight is infinite or NaN, no
  * finite number may come out. */
 static lnl_status check_special(const lnl_form *form, const form_fixture *fixture, lnl_error *error) {
-  const uint32_t k = form->block_len == 1 ? 37 : 2 * form->block_len;
+  const uint32_t k = form->block_len == 1 ? 37 : 5 * form->block_len; /* groups of blocks and a tail */
   operands o;
   make_operands(&o, form, fixture, k, 3, 5, FILL_RANDOM, X_RANDOM);
   o.m.y_stride = 3;

@@ -493,13 +493,17 @@ static lnl_status case_attn(lnl_error *error) {
   CHECK(attn_scratch_bytes(64, 64) >= 64 * sizeof(float) && attn_scratch_bytes(64, 64) % 16 == 0,
         "scratch bytes");
   /* An infinite key, as an overflowed half makes it, must show. */
+  enum { D = 12 };
   lnl_attn a = {0};
-  uint16_t k[8] = {0x3c00, 0x3c00, 0x3c00, 0x3c00, 0x7c00, 0xfc00, 0x3c00, 0x3c00}, v[8] = {0};
-  float q[4] = {1, 1, 1, 1}, out[4] = {0};
+  uint16_t k[2 * D] = {0}, v[2 * D] = {0};
+  float q[D], out[D] = {0};
+  for (int i = 0; i < D; i++) q[i] = 1;
+  k[D] = 0x7c00;
+  k[D + 1] = 0xfc00;
   a.n_head = a.n_kv_head = a.head_end = 1;
-  a.d_head = a.d_value = 4, a.n_key = 2, a.kv_f16 = true, a.scale = 1;
+  a.d_head = a.d_value = D, a.n_key = 2, a.kv_f16 = true, a.scale = 1;
   a.q = q, a.k = k, a.v = v, a.out = out;
-  a.scratch = case_alloc((size_t)attn_scratch_bytes(4, 4), 0, false);
+  a.scratch = case_alloc((size_t)attn_scratch_bytes(D, D), 0, false);
   attn(&a);
   CHECK(isnan(out[0]), "an infinite key gives %g", (double)out[0]);
   case_free_all();

@@ -35,7 +35,8 @@ static float *last_logits(lnl_engine *e, const tiny_file *file, bool reuse) {
   return copy;
 }
 
-static void assert_same_logits(const tiny_file *file, lnl_plan_options options, const float *want, uint32_t n) {
+static void assert_same_logits(const tiny_file *file, lnl_plan_options options, const float *want,
+                               uint32_t n) {
   lnl_engine *e = open_tiny(file, options, true);
   float *got = last_logits(e, file, false);
   assert_memory_equal(got, want, n * sizeof *want);
@@ -189,8 +190,13 @@ static void test_decode_allocates_nothing(void **state) {
   tiny_config c = tiny_default();
   tiny_file file = tiny_write(&c);
   lnl_engine *e = open_tiny(&file, (lnl_plan_options){0}, true);
-  sample_params params = {.temperature = 1, .top_k = 40, .top_p = 0.9f, .min_p = 0.01f, .repeat_penalty = 1.1f,
-                          .repeat_last_n = 16, .seed = 7};
+  sample_params params = {.temperature = 1,
+                          .top_k = 40,
+                          .top_p = 0.9f,
+                          .min_p = 0.01f,
+                          .repeat_penalty = 1.1f,
+                          .repeat_last_n = 16,
+                          .seed = 7};
   assert_int_equal(lnl_set_sampler(e, &params), LNL_OK);
   free(last_logits(e, &file, false));
   mem_stats before = mem_get_stats();
@@ -293,9 +299,9 @@ static void test_models_that_are_refused_are_refused_by_name(void **state) {
     /* the embedding gives the vocabulary's size, so there the output matrix disagrees */
     assert_non_null(strstr(message, i == 0 ? "output.weight" : needed[i]));
   }
-  static const char *const keys[] = {"general.architecture",        "llama.block_count",
-                                     "llama.embedding_length",      "llama.context_length",
-                                     "llama.attention.head_count",  "llama.attention.layer_norm_rms_epsilon",
+  static const char *const keys[] = {"general.architecture",       "llama.block_count",
+                                     "llama.embedding_length",     "llama.context_length",
+                                     "llama.attention.head_count", "llama.attention.layer_norm_rms_epsilon",
                                      "llama.feed_forward_length"};
   for (int i = 0; i < 7; i++) {
     c = tiny_default();
@@ -332,7 +338,8 @@ static lnl_status whole_life(const tiny_file *file, bool *opened) {
   int32_t *ids = NULL;
   size_t count = 0;
   if (status == LNL_OK) status = lnl_tokenize(e, "a b <s> \xf0\x9f\x98\x80", 12, 3, &ids, &count);
-  if (status == LNL_OK) status = lnl_prompt(e, ids, (uint32_t)count, true) < 0 ? lnl_get_error(e)->status : LNL_OK;
+  if (status == LNL_OK)
+    status = lnl_prompt(e, ids, (uint32_t)count, true) < 0 ? lnl_get_error(e)->status : LNL_OK;
   mem_free(ids);
   if (status == LNL_OK) status = tiny_eval(e, file);
   if (status == LNL_OK && lnl_sample(e) < 0) status = lnl_get_error(e)->status;

@@ -19,24 +19,43 @@ typedef struct expectation {
 
 static const expectation table[] = {
     /* matrices */
-    {.hold = HOLD_STORED, .resident_bytes = 2000, .reasons = "KERNEL_READS_STORED HOST_CANNOT_MAP READ_EVERY_STEP"},
+    {.hold = HOLD_STORED,
+     .resident_bytes = 2000,
+     .reasons = "KERNEL_READS_STORED HOST_CANNOT_MAP READ_EVERY_STEP"},
     {.stored_f32 = true, .resident_bytes = 4000, .reasons = "STORED_F32 HOST_CANNOT_MAP READ_EVERY_STEP"},
     {.can_map = true, .domain = DOMAIN_MAPPED, .reasons = "KERNEL_READS_STORED MAPPED_AS_STORED"},
     {.can_map = true, .stored_f32 = true, .domain = DOMAIN_MAPPED, .reasons = "STORED_F32 MAPPED_AS_STORED"},
     /* the embedding, alone and as output matrix */
-    {.embedding = true, .resident_bytes = 2000, .reasons = "KERNEL_READS_STORED HOST_CANNOT_MAP ROWS_ON_DEMAND"},
-    {.embedding = true, .also_output = true, .resident_bytes = 2000,
+    {.embedding = true,
+     .resident_bytes = 2000,
+     .reasons = "KERNEL_READS_STORED HOST_CANNOT_MAP ROWS_ON_DEMAND"},
+    {.embedding = true,
+     .also_output = true,
+     .resident_bytes = 2000,
      .reasons = "KERNEL_READS_STORED TIED_OUTPUT HOST_CANNOT_MAP READ_EVERY_STEP"},
-    {.can_map = true, .embedding = true, .also_output = true, .domain = DOMAIN_MAPPED,
+    {.can_map = true,
+     .embedding = true,
+     .also_output = true,
+     .domain = DOMAIN_MAPPED,
      .reasons = "KERNEL_READS_STORED TIED_OUTPUT MAPPED_AS_STORED"},
     /* norms and biases */
-    {.vector = true, .hold = HOLD_F32, .resident_bytes = 4000,
+    {.vector = true,
+     .hold = HOLD_F32,
+     .resident_bytes = 4000,
      .reasons = "VECTOR_NEEDS_F32 HOST_CANNOT_MAP COPY_NOT_MAPPABLE READ_EVERY_STEP"},
-    {.vector = true, .stored_f32 = true, .resident_bytes = 4000,
+    {.vector = true,
+     .stored_f32 = true,
+     .resident_bytes = 4000,
      .reasons = "STORED_F32 HOST_CANNOT_MAP READ_EVERY_STEP"},
-    {.can_map = true, .vector = true, .hold = HOLD_F32, .resident_bytes = 4000,
+    {.can_map = true,
+     .vector = true,
+     .hold = HOLD_F32,
+     .resident_bytes = 4000,
      .reasons = "VECTOR_NEEDS_F32 COPY_NOT_MAPPABLE READ_EVERY_STEP"},
-    {.can_map = true, .vector = true, .stored_f32 = true, .resident_bytes = 4000,
+    {.can_map = true,
+     .vector = true,
+     .stored_f32 = true,
+     .resident_bytes = 4000,
      .reasons = "STORED_F32 VECTOR_ALIGNED_COPY READ_EVERY_STEP"},
 };
 
@@ -44,7 +63,8 @@ static void test_resolver_matches_the_table(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
     const expectation *want = &table[i];
-    lnl_host host = {.kind = want->can_map ? HOST_NATIVE : HOST_BROWSER, .can_map = want->can_map, .threads = 1};
+    lnl_host host = {
+        .kind = want->can_map ? HOST_NATIVE : HOST_BROWSER, .can_map = want->can_map, .threads = 1};
     place_query query = {
         .host = &host,
         .vector = want->vector,

@@ -47,8 +47,8 @@ static void test_slab_is_near_the_lower_bound(void **state) {
       uint64_t bound = plan_lower_bound(&e->prefill);
       assert_true(e->prefill.slab_bytes >= bound);
       if (e->prefill.slab_bytes * 100 > bound * 105) {
-        fail_msg("shape %u, chunk %u: slab %llu, bound %llu", shape, chunk, (unsigned long long)e->prefill.slab_bytes,
-                 (unsigned long long)bound);
+        fail_msg("shape %u, chunk %u: slab %llu, bound %llu", shape, chunk,
+                 (unsigned long long)e->prefill.slab_bytes, (unsigned long long)bound);
       }
       lnl_close(e);
     }

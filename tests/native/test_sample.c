@@ -52,7 +52,8 @@ static void expected(const sample_params *p, double out[N]) {
   while (kept > 1 && all[kept - 1].logit < all[0].logit + log((double)p->min_p)) kept--;
   memset(out, 0, N * sizeof *out);
   sum = 0;
-  for (int i = 0; i < kept; i++) sum += all[i].p = exp((all[i].logit - all[0].logit) / (double)p->temperature);
+  for (int i = 0; i < kept; i++)
+    sum += all[i].p = exp((all[i].logit - all[0].logit) / (double)p->temperature);
   for (int i = 0; i < kept; i++) out[all[i].id] = all[i].p / sum;
 }
 
@@ -124,7 +125,8 @@ static void test_greedy_and_penalty(void **state) {
 static void test_broken_logits_do_not_break_the_sampler(void **state) {
   (void)state;
   lnl_sampler s;
-  setup(&s, (sample_params){.temperature = 1, .top_k = 5, .top_p = 0.9f, .min_p = 0.1f, .repeat_penalty = 1.2f});
+  setup(&s,
+        (sample_params){.temperature = 1, .top_k = 5, .top_p = 0.9f, .min_p = 0.1f, .repeat_penalty = 1.2f});
   for (int i = 0; i < N; i++) logits[i] = NAN;
   assert_in_range(sample_next(&s, logits, N, NULL, 0), 0, N - 1);
   for (int i = 0; i < N; i++) logits[i] = i % 2 ? INFINITY : -INFINITY;
@@ -137,11 +139,14 @@ static void test_broken_logits_do_not_break_the_sampler(void **state) {
 static void test_ranges_are_checked(void **state) {
   (void)state;
   static const sample_params bad[] = {
-      {.temperature = -0.1f, .top_p = 1, .repeat_penalty = 1}, {.temperature = NAN, .top_p = 1, .repeat_penalty = 1},
-      {.temperature = 1, .top_p = 0, .repeat_penalty = 1},     {.temperature = 1, .top_p = 1.1f, .repeat_penalty = 1},
+      {.temperature = -0.1f, .top_p = 1, .repeat_penalty = 1},
+      {.temperature = NAN, .top_p = 1, .repeat_penalty = 1},
+      {.temperature = 1, .top_p = 0, .repeat_penalty = 1},
+      {.temperature = 1, .top_p = 1.1f, .repeat_penalty = 1},
       {.temperature = 1, .top_p = 1, .min_p = -1, .repeat_penalty = 1},
       {.temperature = 1, .top_p = 1, .min_p = 1.5f, .repeat_penalty = 1},
-      {.temperature = 1, .top_p = 1, .repeat_penalty = 0},     {.temperature = 1, .top_p = NAN, .repeat_penalty = 1},
+      {.temperature = 1, .top_p = 1, .repeat_penalty = 0},
+      {.temperature = 1, .top_p = NAN, .repeat_penalty = 1},
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     lnl_sampler s = {0};

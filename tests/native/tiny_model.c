@@ -127,8 +127,16 @@ static void add_tensor(tensors *t, uint32_t type, uint32_t n0, uint32_t n1, cons
 }
 
 tiny_config tiny_default(void) {
-  return (tiny_config){.n_layer = 2, .d_model = 48, .n_head = 6, .n_kv_head = 2, .d_head = 10, .d_ff = 70,
-                       .n_vocab = 300, .n_ctx = 96, .biases = true, .seed = 1};
+  return (tiny_config){.n_layer = 2,
+                       .d_model = 48,
+                       .n_head = 6,
+                       .n_kv_head = 2,
+                       .d_head = 10,
+                       .d_ff = 70,
+                       .n_vocab = 300,
+                       .n_ctx = 96,
+                       .biases = true,
+                       .seed = 1};
 }
 
 tiny_file tiny_write(const tiny_config *c) {
@@ -182,7 +190,9 @@ tiny_file tiny_write(const tiny_config *c) {
 
 /* --- the host's loops ---- */
 
-lnl_host tiny_host(void) { return (lnl_host){.kind = HOST_NODE, .can_grow = true, .range_read = true, .threads = 1}; }
+lnl_host tiny_host(void) {
+  return (lnl_host){.kind = HOST_NODE, .can_grow = true, .range_read = true, .threads = 1};
+}
 
 lnl_status tiny_header(lnl_engine *e, const tiny_file *file, size_t piece) {
   LNL_TRY(lnl_header_begin(e, 0, file->bytes));

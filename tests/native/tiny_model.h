@@ -10,10 +10,10 @@ typedef struct tiny_config {
   bool tied, biases, rope_freqs;
   uint32_t vector_type; /* GGML type of norms and biases: 0 F32, 1 F16 */
   uint32_t seed;
-  const char *arch;         /* NULL: "llama" */
-  const char *drop_tensor;  /* left out */
-  const char *drop_key;     /* left out */
-  const char *wrong_shape;  /* this tensor gets one row too many */
+  const char *arch;        /* NULL: "llama" */
+  const char *drop_tensor; /* left out */
+  const char *drop_key;    /* left out */
+  const char *wrong_shape; /* this tensor gets one row too many */
 } tiny_config;
 
 typedef struct tiny_file {

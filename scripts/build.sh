@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds presets of CMakePresets.json: build.sh [wasm|wasi|emscripten|native|fuzz|all]...
-# "all" is everything but fuzz.
+# "all" is everything but fuzz; "modules" is of wasm only what the package carries.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -8,7 +8,7 @@ presets=()
 for name in "${@:-wasm}"; do
   case $name in
     all) presets+=(wasm wasi emscripten native) ;;
-    wasm | wasi | emscripten | native | fuzz) presets+=("$name") ;;
+    modules | wasm | wasi | emscripten | native | fuzz) presets+=("$name") ;;
     *)
       echo "build: no preset \"$name\"" >&2
       exit 2
@@ -18,6 +18,11 @@ done
 
 for preset in "${presets[@]}"; do
   echo "build: $preset" >&2
+  targets=()
+  if [ "$preset" = modules ]; then
+    preset=wasm
+    targets=(--target modules)
+  fi
   # Once configured, ninja itself runs CMake when a file list or a CMake file changed.
   if [ ! -e "build/$preset/build.ninja" ]; then
     log=$(cmake --preset "$preset" 2>&1) || {
@@ -25,5 +30,5 @@ for preset in "${presets[@]}"; do
       exit 1
     }
   fi
-  cmake --build --preset "$preset"
+  cmake --build --preset "$preset" "${targets[@]}"
 done

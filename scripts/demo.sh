@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 bash scripts/setup.sh build
 mkdir -p build
-if ! bash scripts/build.sh wasm >build/demo.log 2>&1; then
+if ! bash scripts/build.sh modules >build/demo.log 2>&1; then
   cat build/demo.log >&2
   exit 1
 fi

@@ -23,6 +23,7 @@ lnl_engine *lnl_open(const lnl_host *host) {
   if (!e) return NULL;
   memset(e, 0, sizeof *e);
   e->host = *host;
+  pool_init(&e->pool, u32_min(u32_max(host->threads, 1), POOL_MAX_THREADS));
   e->prefill.logits = e->decode.logits = NO_VALUE;
   return e;
 }
@@ -243,7 +244,8 @@ lnl_status engine_layout_slab(lnl_engine *e, lnl_arena *arena) {
 
 lnl_status engine_layout_scratch(lnl_engine *e, lnl_arena *arena) {
   const lnl_hparams *hp = &e->model.hp;
-  e->attn_scratch = arena_take(arena, attn_scratch_bytes(hp->d_head, hp->d_value));
+  e->attn_scratch_stride = align_up(attn_scratch_bytes(hp->d_head, hp->d_value), MEM_ALIGN);
+  e->attn_scratch = arena_take(arena, e->attn_scratch_stride * e->pool.thread_count);
   e->sampler.candidates = arena_take(arena, (uint64_t)hp->n_vocab * sizeof *e->sampler.candidates);
   e->history = arena_take(arena, (uint64_t)e->options.n_ctx * sizeof *e->history);
   return LNL_OK;
@@ -342,6 +344,8 @@ lnl_status lnl_tokenize(lnl_engine *e, const char *text, size_t bytes, uint32_t 
   if (!e->tok) return error_set(&e->error, LNL_NO_TOKENIZER, "the file has no tokenizer");
   return tok_encode(e->tok, text, bytes, flags, ids, count, &e->error);
 }
+
+struct lnl_pool *lnl_get_pool(lnl_engine *e) { return &e->pool; }
 
 /* --- weights -------------------------------------------------------------------- */
 

@@ -53,7 +53,9 @@ struct lnl_engine {
   float *inverse_freq;
   lnl_kv kv;
   uint8_t *slab_base;
-  void *attn_scratch;
+  lnl_pool pool;
+  uint8_t *attn_scratch; /* [threads], attn_scratch_stride apart */
+  uint64_t attn_scratch_stride;
   int32_t *history; /* [n_ctx] */
   lnl_sampler sampler;
 

@@ -7,12 +7,14 @@
 
 /* A kernel call covers at most this many rows: engines swap baseline code for
  * optimised code between calls only, so one long call would stay slow. */
-enum { ROWS_PER_CALL = 256 };
+enum { ROWS_PER_CALL = 256, ROW_UNIT = 16 };
 
 typedef struct operands {
   const plan_step *step;
   const plan_value *out, *in0, *in1; /* NULL where there is none */
   const lnl_weight *weight;
+  uint32_t thread, thread_count;
+  uint32_t begin, end; /* this thread's rows of out (or in0), for steps shared by tokens */
 } operands;
 
 static float *f32_at(const lnl_exec *x, const plan_value *v, uint32_t row) {
@@ -31,7 +33,7 @@ static uint32_t row_count(const lnl_exec *x, const plan_value *v) {
 
 static void op_embed(const lnl_exec *x, const operands *o) {
   uint64_t row_bytes = form_row_bytes(o->weight->form, o->out->cols);
-  for (uint32_t t = 0; t < x->n_tok; t++) {
+  for (uint32_t t = o->begin; t < o->end; t++) {
     o->weight->form->decode(o->weight->data + (uint64_t)x->tokens[t] * row_bytes, f32_at(x, o->out, t),
                             o->out->cols);
   }
@@ -40,7 +42,7 @@ static void op_embed(const lnl_exec *x, const operands *o) {
 static void op_rope_table(const lnl_exec *x, const operands *o) {
   uint32_t half = o->out->cols / 2;
   const float *factors = o->weight ? (const float *)(const void *)o->weight->data : NULL;
-  for (uint32_t t = 0; t < x->n_tok; t++) {
+  for (uint32_t t = o->begin; t < o->end; t++) {
     float *cos_row = f32_at(x, o->out, t), *sin_row = cos_row + half;
     double position = (double)(x->position + t) * (double)x->model->hp.rope_scale;
     for (uint32_t i = 0; i < half; i++) {
@@ -53,17 +55,16 @@ static void op_rope_table(const lnl_exec *x, const operands *o) {
 }
 
 static void op_rms_norm(const lnl_exec *x, const operands *o) {
-  uint32_t rows = row_count(x, o->out);
   const float *w = (const float *)(const void *)o->weight->data;
-  for (uint32_t t = 0; t < rows; t++) {
+  for (uint32_t t = o->begin; t < o->end; t++) {
     rms_norm(f32_at(x, o->out, t), f32_at(x, o->in0, t), w, o->out->cols, x->model->hp.rms_eps);
   }
 }
 
 static void op_quant(const lnl_exec *x, const operands *o) {
-  uint32_t rows = row_count(x, o->out), n = o->out->cols;
+  uint32_t n = o->out->cols;
   lnl_q8 q = q8_at(x, o->out);
-  for (uint32_t t = 0; t < rows; t++) {
+  for (uint32_t t = o->begin; t < o->end; t++) {
     quant_q8(q.q + (size_t)t * n, q.d + (size_t)t * (n / 32), q.sums + (size_t)t * (n / 16),
              f32_at(x, o->in0, t), n);
   }
@@ -85,24 +86,23 @@ static void op_matmul(const lnl_exec *x, const operands *o) {
   } else {
     m.x_f32 = f32_at(x, o->in0, 0);
   }
-  for (uint32_t row = 0; row < o->out->cols; row = m.row_end) {
+  pool_range rows = pool_split(o->out->cols, ROW_UNIT, o->thread, o->thread_count);
+  for (uint32_t row = rows.begin; row < rows.end; row = m.row_end) {
     m.row_begin = row;
-    m.row_end = u32_min(row + ROWS_PER_CALL, o->out->cols);
+    m.row_end = u32_min(row + ROWS_PER_CALL, rows.end);
     form->matmul(&m);
   }
 }
 
 static void op_add_bias(const lnl_exec *x, const operands *o) {
-  uint32_t rows = row_count(x, o->out);
-  for (uint32_t t = 0; t < rows; t++) {
+  for (uint32_t t = o->begin; t < o->end; t++) {
     vec_add(f32_at(x, o->out, t), (const float *)(const void *)o->weight->data, o->out->cols);
   }
 }
 
 static void op_scale(const lnl_exec *x, const operands *o) {
-  uint32_t rows = row_count(x, o->out);
   float scale = *(const float *)(const void *)o->weight->data;
-  for (uint32_t t = 0; t < rows; t++) {
+  for (uint32_t t = o->begin; t < o->end; t++) {
     float *y = f32_at(x, o->out, t);
     for (uint32_t i = 0; i < o->out->cols; i++) y[i] *= scale;
   }
@@ -110,7 +110,7 @@ static void op_scale(const lnl_exec *x, const operands *o) {
 
 static void op_rope(const lnl_exec *x, const operands *o) {
   uint32_t n_rot = o->in0->cols, n_head = o->step->n_head;
-  for (uint32_t t = 0; t < x->n_tok; t++) {
+  for (uint32_t t = o->begin; t < o->end; t++) {
     const float *table = f32_at(x, o->in0, t);
     float *row = f32_at(x, o->out, t);
     if (x->model->arch->rope == ROPE_NORM) {
@@ -122,7 +122,7 @@ static void op_rope(const lnl_exec *x, const operands *o) {
 }
 
 static void op_kv_store(const lnl_exec *x, const operands *o) {
-  for (uint32_t t = 0; t < x->n_tok; t++) {
+  for (uint32_t t = o->begin; t < o->end; t++) {
     kv_store(x->kv, o->step->layer, x->position + t, f32_at(x, o->in0, t), f32_at(x, o->in1, t));
   }
 }
@@ -137,26 +137,39 @@ static void op_attn(const lnl_exec *x, const operands *o) {
       .n_kv_head = hp->n_kv_head,
       .d_head = hp->d_head,
       .d_value = hp->d_value,
-      .head_end = hp->n_head,
       .scale = hp->attn_scale,
-      .scratch = x->scratch,
+      .scratch = x->scratch + o->thread * x->scratch_bytes,
   };
+  /* The kv heads of all tokens are dealt out in turn, since later tokens have
+   * more keys to look at. Of one token the heads of a thread lie side by side. */
+  uint32_t group = hp->n_head / hp->n_kv_head;
+  uint32_t heads = x->n_tok == 1 || o->thread_count == 1 ? hp->n_kv_head : 1;
   for (uint32_t t = 0; t < x->n_tok; t++) {
     a.q = f32_at(x, o->in0, t);
     a.out = f32_at(x, o->out, t);
     a.n_key = x->position + t + 1;
-    attn(&a);
+    if (heads > 1) {
+      pool_range mine = pool_split(heads, 1, o->thread, o->thread_count);
+      a.head_begin = mine.begin * group;
+      a.head_end = mine.end * group;
+      if (a.head_begin < a.head_end) attn(&a);
+      continue;
+    }
+    for (uint32_t head = 0; head < hp->n_kv_head; head++) {
+      if ((t * hp->n_kv_head + head) % o->thread_count != o->thread) continue;
+      a.head_begin = head * group;
+      a.head_end = a.head_begin + group;
+      attn(&a);
+    }
   }
 }
 
 static void op_add(const lnl_exec *x, const operands *o) {
-  uint32_t rows = row_count(x, o->out);
-  for (uint32_t t = 0; t < rows; t++) vec_add(f32_at(x, o->out, t), f32_at(x, o->in0, t), o->out->cols);
+  for (uint32_t t = o->begin; t < o->end; t++) vec_add(f32_at(x, o->out, t), f32_at(x, o->in0, t), o->out->cols);
 }
 
 static void op_silu_mul(const lnl_exec *x, const operands *o) {
-  uint32_t rows = row_count(x, o->out);
-  for (uint32_t t = 0; t < rows; t++) {
+  for (uint32_t t = o->begin; t < o->end; t++) {
     silu_mul(f32_at(x, o->out, t), f32_at(x, o->in0, t), f32_at(x, o->in1, t), o->out->cols);
   }
 }
@@ -167,32 +180,65 @@ static void op_output_rows(const lnl_exec *x, const operands *o) {
 }
 
 static void (*const op_table[OP_COUNT])(const lnl_exec *, const operands *) = {
-#define LNL_OP(OP, name) op_##name,
+#define LNL_OP(OP, name, share) op_##name,
 #include "ops.inc"
 #undef LNL_OP
 };
+
+static const plan_value *value_at(const lnl_plan *plan, int32_t id) {
+  return id == NO_VALUE ? NULL : &plan->values[id];
+}
+
+/* One thread's share of the steps whose weights are there. */
+static void run_steps(void *context, uint32_t thread) {
+  const lnl_exec *x = context;
+  uint32_t thread_count = x->pool->thread_count;
+  for (uint32_t i = x->step; i < x->ready_end; i++) {
+    const plan_step *s = &x->plan->steps[i];
+    if (s->sync && i > x->step && !pool_barrier(x->pool)) return;
+    operands o = {
+        .step = s,
+        .out = value_at(x->plan, s->out),
+        .in0 = value_at(x->plan, s->in0),
+        .in1 = value_at(x->plan, s->in1),
+        .weight = s->weight == NO_WEIGHT ? NULL : &x->model->weights[s->weight],
+        .thread = thread,
+        .thread_count = thread_count,
+    };
+    plan_share share = plan_op_share(s->op);
+    if (share == SHARE_NONE && thread > 0) continue;
+    if (share == SHARE_TOKENS) {
+      pool_range mine = pool_split(row_count(x, o.out ? o.out : o.in0), 1, thread, thread_count);
+      if (mine.begin == mine.end) continue;
+      o.begin = mine.begin;
+      o.end = mine.end;
+    }
+    op_table[s->op](x, &o);
+  }
+}
 
 lnl_status exec_run(lnl_exec *x, lnl_weight **weight) {
   const lnl_plan *plan = x->plan;
   LNL_ASSERT(x->n_tok >= 1 && x->n_tok <= plan->token_rows && x->output_begin <= x->n_tok);
   LNL_ASSERT(x->n_tok - x->output_begin <= plan->output_rows);
   uint32_t end = x->output_begin < x->n_tok ? plan->step_count : plan->output_step;
-  for (; x->step < end; x->step++) {
-    const plan_step *s = &plan->steps[x->step];
-    operands o = {
-        .step = s,
-        .out = s->out == NO_VALUE ? NULL : &plan->values[s->out],
-        .in0 = s->in0 == NO_VALUE ? NULL : &plan->values[s->in0],
-        .in1 = s->in1 == NO_VALUE ? NULL : &plan->values[s->in1],
-        .weight = s->weight == NO_WEIGHT ? NULL : &x->model->weights[s->weight],
-    };
-    if (o.weight && o.weight->loaded_bytes < o.weight->place.stored_bytes) {
-      *weight = &x->model->weights[s->weight];
-      return LNL_NEED_BYTES;
+  lnl_weight *missing = NULL;
+  for (x->ready_end = x->step; x->ready_end < end; x->ready_end++) {
+    int32_t index = plan->steps[x->ready_end].weight;
+    lnl_weight *w = index == NO_WEIGHT ? NULL : &x->model->weights[index];
+    if (w && w->loaded_bytes < w->place.stored_bytes) {
+      missing = w;
+      break;
     }
-    op_table[s->op](x, &o);
   }
-  return LNL_OK;
+  if (x->step < x->ready_end) {
+    lnl_status status = pool_run(x->pool, run_steps, x);
+    if (status < 0) return status;
+    x->step = x->ready_end;
+  }
+  if (!missing) return LNL_OK;
+  *weight = missing;
+  return LNL_NEED_BYTES;
 }
 
 const float *exec_logits(const lnl_exec *x) { return f32_at(x, &x->plan->values[x->plan->logits], 0); }

@@ -5,6 +5,7 @@
 
 #include "kv.h"
 #include "plan.h"
+#include "pool.h"
 
 typedef struct lnl_exec {
   const lnl_plan *plan;
@@ -12,16 +13,20 @@ typedef struct lnl_exec {
   const lnl_kv *kv;
   const float *inverse_freq; /* [n_rot / 2]: rope_base ^ (-2i / n_rot) */
   uint8_t *slab;             /* at least plan->slab_bytes, 64-byte aligned */
-  void *scratch;             /* attn_scratch_bytes */
+  lnl_pool *pool;            /* who computes; may have one thread */
+  uint8_t *scratch;          /* [thread_count], scratch_bytes apart, 64-byte aligned */
+  uint64_t scratch_bytes;    /* of one thread: at least attn_scratch_bytes */
   const int32_t *tokens;     /* [n_tok] */
   uint32_t n_tok;            /* 1..plan->token_rows */
   uint32_t position;         /* of the first token */
   uint32_t output_begin;     /* first token whose logits are wanted; n_tok: none */
   uint32_t step;             /* where to go on: 0 at the start */
+  uint32_t ready_end;        /* private: steps before it have their weights */
 } lnl_exec;
 
 /* LNL_OK when all steps ran; LNL_NEED_BYTES with *weight set to the one that
- * is missing. Allocates nothing. */
+ * is missing; LNL_THREAD_LOST. The result does not depend on the number of
+ * threads, to the bit. Allocates nothing. */
 lnl_status exec_run(lnl_exec *x, lnl_weight **weight);
 
 /* Logits of the last complete run: [n_tok - output_begin, n_vocab]. */

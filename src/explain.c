@@ -145,7 +145,7 @@ enum { MAX_WARNINGS = 3 };
 
 static uint32_t warnings(const lnl_engine *e, warning out[MAX_WARNINGS]) {
   uint32_t count = 0;
-  if (e->host.threads > 1) {
+  if (e->host.threads > 1 && e->pool.thread_count == 1) {
     out[count++] =
         e->host.kind == HOST_BROWSER && !e->host.isolated
             ? (warning){"ONE_THREAD", "more threads were asked for, but the page is not cross-origin "
@@ -171,7 +171,7 @@ void lnl_explain_json(const lnl_engine *e, lnl_text *text) {
             e->budget.fits ? "true" : "false", e->options.n_ctx, e->budget.max_ctx,
             kv_type_name((kv_type)e->options.kv), e->options.chunk);
   json_host(e, text);
-  text_addf(text, ",\"module\":\"%s\",\"threads\":1,", host_isa_name(host_isa()));
+  text_addf(text, ",\"module\":\"%s\",\"threads\":%u,", host_isa_name(host_isa()), e->pool.thread_count);
   json_model(e, text);
   text_addf(text, ",\"total_bytes\":%llu,\"limit_bytes\":", ULL(e->budget.planned.total));
   if (e->budget.limit_bytes == UINT64_MAX) {
@@ -344,8 +344,9 @@ void lnl_explain_text(const lnl_engine *e, lnl_text *text) {
   text_addf(text, "%.*s: %s, %u layers, d_model %u, %u/%u heads, vocabulary %u, tokenizer %s\n",
             (int)u64_min(name.bytes, 80), (const char *)name.data, e->model.arch->name, hp->n_layer,
             hp->d_model, hp->n_head, hp->n_kv_head, hp->n_vocab, tokenizer_name(e->tok_kind));
-  text_addf(text, "host %s, module %s, 1 thread, context %u of %u\n", host_kind_name(e->host.kind),
-            host_isa_name(host_isa()), e->options.n_ctx, hp->n_ctx_train);
+  text_addf(text, "host %s, module %s, %u thread%s, context %u of %u\n", host_kind_name(e->host.kind),
+            host_isa_name(host_isa()), e->pool.thread_count, e->pool.thread_count == 1 ? "" : "s", e->options.n_ctx,
+            hp->n_ctx_train);
   if (b->fits) {
     text_addf(text, "FITS; the largest context that fits is %u\n\nmemory\n", b->max_ctx);
   } else if (b->max_ctx > 0) {

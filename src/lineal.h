@@ -119,6 +119,13 @@ const struct tok *lnl_get_tokenizer(const lnl_engine *e);
 lnl_status lnl_tokenize(lnl_engine *e, const char *text, size_t bytes, uint32_t flags, int32_t **ids,
                         size_t *count);
 
+/* --- threads ------------------------------------------------------------------------- */
+struct lnl_pool;
+/* The threads that compute; as many as the host has, if this build can share
+ * memory, else one. The host starts one for each number from 1 on, and lets it
+ * run pool_thread_main (pool.h) until lnl_close has returned. */
+struct lnl_pool *lnl_get_pool(lnl_engine *e);
+
 /* --- session ------------------------------------------------------------------------- */
 struct sample_params;
 lnl_status lnl_set_sampler(lnl_engine *e, const struct sample_params *params);

@@ -74,6 +74,10 @@ int32_t plan_apply(plan_builder *b, const plan_linear *linear, uint32_t layer, i
   return y;
 }
 
+static bool bytes_overlap(const plan_value *a, const plan_value *b) {
+  return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+}
+
 static bool alive_together(const plan_value *a, const plan_value *b) {
   return a->first <= b->last && b->first <= a->last;
 }
@@ -109,8 +113,7 @@ static uint64_t place_values(lnl_plan *plan, uint32_t *order, goes_before before
       moved = false;
       for (uint32_t j = 0; j < i; j++) {
         const plan_value *other = &plan->values[order[j]];
-        if (alive_together(value, other) && value->offset < other->offset + other->bytes &&
-            other->offset < value->offset + value->bytes) {
+        if (alive_together(value, other) && bytes_overlap(value, other)) {
           value->offset = other->offset + other->bytes;
           moved = true;
         }
@@ -137,6 +140,36 @@ static void lay_out_slab(lnl_plan *plan, uint32_t *order) {
     best = i;
   }
   if (best + 1 < ORDERS) place_values(plan, order, orders[best]);
+}
+
+/* Whether a thread may run step b while another is still at step a. Both are
+ * shared in the same way: by tokens, a thread follows only its own rows, so the
+ * same value is no danger, another that lies over it is; by rows, a step may
+ * not read what another writes, nor write over what another reads. */
+static bool may_run_together(const lnl_plan *plan, const plan_step *a, const plan_step *b) {
+  plan_share share = plan_op_share(a->op);
+  if (share != plan_op_share(b->op) || share == SHARE_HEADS) return false;
+  if (share == SHARE_NONE) return true; /* thread 0 alone, in order */
+  if (share == SHARE_ROWS && b->in0 == a->out) return false;
+  const int32_t before[] = {a->out, a->in0, a->in1};
+  for (int i = 0; i < 3; i++) {
+    if (before[i] == NO_VALUE || b->out == NO_VALUE) continue;
+    if (share == SHARE_TOKENS && before[i] == b->out) continue;
+    if (bytes_overlap(&plan->values[before[i]], &plan->values[b->out])) return false;
+  }
+  return true;
+}
+
+/* Marks the steps before which threads must meet. */
+static void mark_syncs(lnl_plan *plan) {
+  uint32_t since = 0; /* first step after the last meeting */
+  for (uint32_t i = 1; i < plan->step_count; i++) {
+    plan_step *step = &plan->steps[i];
+    for (uint32_t j = since; j < i && !step->sync; j++) {
+      step->sync = !may_run_together(plan, &plan->steps[j], step);
+    }
+    if (step->sync) since = i;
+  }
 }
 
 lnl_status plan_build(lnl_plan *plan, const lnl_model *model, uint32_t token_rows, uint32_t output_rows,
@@ -170,6 +203,7 @@ lnl_status plan_build(lnl_plan *plan, const lnl_model *model, uint32_t token_row
   lay_out_slab(plan, order);
   mem_free(order);
   LNL_ASSERT(plan_verify(plan));
+  mark_syncs(plan);
   return LNL_OK;
 }
 
@@ -184,8 +218,7 @@ bool plan_verify(const lnl_plan *plan) {
     if (a->first > a->last || a->offset % MEM_ALIGN || a->offset + a->bytes > plan->slab_bytes) return false;
     for (uint32_t j = i + 1; j < plan->value_count; j++) {
       const plan_value *b = &plan->values[j];
-      if (alive_together(a, b) && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes)
-        return false;
+      if (alive_together(a, b) && bytes_overlap(a, b)) return false;
     }
   }
   return true;
@@ -206,9 +239,18 @@ uint64_t plan_lower_bound(const lnl_plan *plan) {
 
 const char *plan_op_name(plan_op op) {
   static const char *const names[] = {
-#define LNL_OP(OP, name) #name,
+#define LNL_OP(OP, name, share) #name,
 #include "ops.inc"
 #undef LNL_OP
   };
   return names[op];
+}
+
+plan_share plan_op_share(plan_op op) {
+  static const plan_share shares[] = {
+#define LNL_OP(OP, name, share) SHARE_##share,
+#include "ops.inc"
+#undef LNL_OP
+  };
+  return shares[op];
 }

@@ -9,7 +9,7 @@
 #include "model.h"
 
 typedef enum plan_op {
-#define LNL_OP(OP, name) OP_##OP,
+#define LNL_OP(OP, name, share) OP_##OP,
 #include "ops.inc"
 #undef LNL_OP
   OP_COUNT
@@ -20,6 +20,14 @@ typedef enum value_rows {
   ROWS_TOKENS, /* one row for each token of the chunk */
   ROWS_OUTPUT, /* one row for each position whose logits are wanted */
 } value_rows;
+
+/* How the work of a step is divided among threads. */
+typedef enum plan_share {
+  SHARE_TOKENS, /* each thread its own tokens */
+  SHARE_ROWS,   /* each thread its own rows of the weight, all tokens */
+  SHARE_HEADS,  /* each thread its own pairs of token and kv head */
+  SHARE_NONE,   /* thread 0 alone */
+} plan_share;
 
 enum { NO_VALUE = -1, NO_WEIGHT = -1 };
 
@@ -50,6 +58,7 @@ typedef struct plan_value {
  *   OUTPUT_ROWS  out <- the rows of in0 whose logits are wanted */
 typedef struct plan_step {
   plan_op op;
+  bool sync; /* threads must meet before this step: see plan_share */
   int32_t out, in0, in1, weight;
   uint32_t layer;
   uint32_t n_head; /* ROPE */
@@ -105,5 +114,6 @@ bool plan_verify(const lnl_plan *plan);
 uint64_t plan_lower_bound(const lnl_plan *plan);
 
 const char *plan_op_name(plan_op op);
+plan_share plan_op_share(plan_op op);
 
 #endif

@@ -55,7 +55,9 @@ static void start_chunk(lnl_engine *e) {
       .kv = &e->kv,
       .inverse_freq = e->inverse_freq,
       .slab = e->slab_base,
+      .pool = &e->pool,
       .scratch = e->attn_scratch,
+      .scratch_bytes = e->attn_scratch_stride,
       .tokens = e->history + e->n_past,
       .n_tok = n_tok,
       .position = e->n_past,
@@ -79,7 +81,12 @@ lnl_status lnl_eval(lnl_engine *e) {
     start_chunk(e);
   }
   lnl_weight *missing = NULL;
-  if (exec_run(&e->exec, &missing) == LNL_NEED_BYTES) return engine_ask_for(e, missing);
+  lnl_status status = exec_run(&e->exec, &missing);
+  if (status == LNL_NEED_BYTES) return engine_ask_for(e, missing);
+  if (status < 0) {
+    e->phase = PHASE_FAILED;
+    return error_set(&e->error, status, "one of the %u threads of the engine stopped", e->pool.thread_count);
+  }
   e->running = false;
   e->n_past += e->exec.n_tok;
   e->logits_rows = e->exec.n_tok - e->exec.output_begin;

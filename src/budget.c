@@ -24,7 +24,7 @@ static uint64_t limit_of(const lnl_engine *e) {
 static uint64_t total_with(const lnl_engine *e, uint64_t weights, uint64_t kv, uint64_t slab,
                            uint64_t scratch) {
   uint64_t tables = e->budget.planned.tables - engine_early_table_bytes(e);
-  uint64_t blocks[] = {tables, weights, kv, slab, scratch};
+  uint64_t blocks[] = {tables, weights, e->budget.planned.staging, kv, slab, scratch};
   return mem_plan_host_bytes(blocks, sizeof blocks / sizeof *blocks);
 }
 
@@ -60,6 +60,7 @@ lnl_status budget_make(lnl_engine *e) {
   lnl_memory *m = &e->budget.planned;
   m->tables = engine_early_table_bytes(e) + measure(e, engine_layout_tables, &status);
   m->weights = measure(e, engine_layout_weights, &status);
+  m->staging = measure(e, engine_layout_staging, &status);
   m->kv = measure(e, engine_layout_cache, &status);
   m->slab = measure(e, engine_layout_slab, &status);
   m->scratch = measure(e, engine_layout_scratch, &status);
@@ -74,6 +75,7 @@ lnl_status budget_make(lnl_engine *e) {
 lnl_memory lnl_measure(const lnl_engine *e) {
   return (lnl_memory){
       .weights = e->weights.cap_bytes,
+      .staging = e->staging.cap_bytes,
       .kv = e->cache.cap_bytes,
       .slab = e->slab.cap_bytes,
       .scratch = e->scratch.cap_bytes,

@@ -47,6 +47,7 @@ void lnl_close(lnl_engine *e) {
   if (!e) return;
   arena_free(&e->tables);
   arena_free(&e->weights);
+  arena_free(&e->staging);
   arena_free(&e->cache);
   arena_free(&e->slab);
   arena_free(&e->scratch);
@@ -165,7 +166,13 @@ static void place_weights(lnl_engine *e) {
         .kernel = w->form->kernel,
         .stored_bytes = t->bytes,
         .value_count = t->shape[0] * t->shape[1],
+        .tight = e->tight,
     };
+    if (w->form->packing) {
+      uint64_t groups = (t->shape[1] + FORM_GROUP - 1) / FORM_GROUP;
+      query.packed_kernel = w->form->packing->kernel;
+      query.packed_bytes = groups * form_group_bytes(w->form, t->shape[0]);
+    }
     place_resolve(&query, &w->place);
   }
 }
@@ -196,10 +203,16 @@ static lnl_status make_plan(lnl_engine *e, const lnl_plan_options *options) {
                      e->n_vocab_tok);
   }
   LNL_TRY(resolve_options(e, options));
+  e->tight = false;
   place_weights(e);
   uint32_t chunk = e->options.chunk;
   LNL_TRY(plan_build(&e->prefill, &e->model, chunk, e->options.all_logits ? chunk : 1, &e->error));
   LNL_TRY(plan_build(&e->decode, &e->model, 1, 1, &e->error));
+  LNL_TRY(budget_make(e));
+  if (e->budget.fits) return LNL_OK;
+  /* The fastest forms may be what is too much. */
+  e->tight = true;
+  place_weights(e);
   return budget_make(e);
 }
 
@@ -261,6 +274,7 @@ static lnl_status bind_scope(lnl_engine *e, lnl_arena *arena, engine_layout layo
   *arena = (lnl_arena){0};
   LNL_TRY(layout(e, arena));
   uint64_t bytes = arena->used_bytes;
+  if (bytes == 0) return LNL_OK; /* nothing of this kind */
   if (arena_bind(arena) < 0) {
     return error_set(&e->error, LNL_OUT_OF_MEMORY, "the host refused %llu bytes for the %s",
                      (unsigned long long)bytes, name);
@@ -292,6 +306,7 @@ static lnl_status use_mappings(lnl_engine *e) {
 static lnl_status bind_all(lnl_engine *e) {
   LNL_TRY(bind_scope(e, &e->tables, engine_layout_tables, "tables"));
   LNL_TRY(bind_scope(e, &e->weights, engine_layout_weights, "weights"));
+  LNL_TRY(bind_scope(e, &e->staging, engine_layout_staging, "loader"));
   LNL_TRY(bind_scope(e, &e->cache, engine_layout_cache, "key-value cache"));
   LNL_TRY(bind_scope(e, &e->slab, engine_layout_slab, "activations"));
   LNL_TRY(bind_scope(e, &e->scratch, engine_layout_scratch, "scratch"));
@@ -346,69 +361,6 @@ lnl_status lnl_tokenize(lnl_engine *e, const char *text, size_t bytes, uint32_t 
 }
 
 struct lnl_pool *lnl_get_pool(lnl_engine *e) { return &e->pool; }
-
-/* --- weights -------------------------------------------------------------------- */
-
-lnl_status engine_ask_for(lnl_engine *e, lnl_weight *w) {
-  /* A weight that is held as f32 but stored narrower lands at the end of its
-   * place and is widened forwards from there: see load_fed. */
-  uint64_t tail = w->place.hold == HOLD_F32 ? w->place.resident_bytes - w->place.stored_bytes : 0;
-  e->need_weight = w;
-  e->need = (lnl_need){
-      .shard = w->shard,
-      .offset = w->stored->offset + w->loaded_bytes,
-      .bytes = (uint32_t)u64_min(w->place.stored_bytes - w->loaded_bytes, LNL_MAX_NEED_BYTES),
-      .pointer = w->data + tail + w->loaded_bytes,
-  };
-  return LNL_NEED_BYTES;
-}
-
-lnl_status lnl_load_next(lnl_engine *e) {
-  if (e->phase != PHASE_BOUND) return bad_state(e, "memory is not bound");
-  for (; e->load_cursor < e->model.weight_count; e->load_cursor++) {
-    lnl_weight *w = &e->model.weights[e->load_cursor];
-    if (w->loaded_bytes < w->place.stored_bytes) return engine_ask_for(e, w);
-  }
-  e->need_weight = NULL;
-  return LNL_OK;
-}
-
-/* Widens in place, one value at a time from the front: value i is read before
- * byte 4i + 3 is written, and no later value lies below that byte. */
-static void widen_in_place(lnl_weight *w) {
-  uint64_t count = w->place.resident_bytes / sizeof(float);
-  const uint8_t *src = w->data + (w->place.resident_bytes - w->place.stored_bytes);
-  for (uint64_t i = 0; i < count; i++) {
-    float value;
-    w->form->decode_scalar(src + i * w->form->block_bytes, &value, 1);
-    memcpy(w->data + i * sizeof value, &value, sizeof value);
-  }
-}
-
-lnl_status lnl_load_fed(lnl_engine *e, uint32_t bytes) {
-  if (!e->need_weight || bytes > e->need.bytes)
-    return bad_state(e, "more bytes were fed than were asked for");
-  lnl_weight *w = e->need_weight;
-  w->loaded_bytes += bytes;
-  e->need.offset += bytes;
-  e->need.pointer += bytes;
-  e->need.bytes -= bytes;
-  if (w->loaded_bytes == w->place.stored_bytes && w->place.hold == HOLD_F32) widen_in_place(w);
-  if (e->need.bytes == 0) e->need_weight = NULL;
-  return LNL_OK;
-}
-
-const lnl_need *lnl_get_need(const lnl_engine *e) { return &e->need; }
-
-lnl_status lnl_load_ended(lnl_engine *e) {
-  const lnl_weight *w = e->need_weight;
-  if (!w) return bad_state(e, "no bytes were asked for");
-  return leave(e, error_set(&e->error, LNL_GGUF_TRUNCATED,
-                            "the file ends inside tensor '%.*s': %llu of its %llu bytes are missing",
-                            (int)w->stored->name.bytes, (const char *)w->stored->name.data,
-                            (unsigned long long)(w->place.stored_bytes - w->loaded_bytes),
-                            (unsigned long long)w->place.stored_bytes));
-}
 
 lnl_info lnl_get_info(const lnl_engine *e) {
   lnl_info info = {

@@ -39,6 +39,7 @@ struct lnl_engine {
   lnl_model model;
   lnl_plan_options options; /* resolved: no zeros, no auto */
   bool kv_was_auto;
+  bool tight; /* forms larger than the stored ones did not fit */
   lnl_plan prefill, decode;
   lnl_budget budget;
 
@@ -61,6 +62,11 @@ struct lnl_engine {
 
   /* loading */
   uint32_t load_cursor; /* weights before it are complete */
+  lnl_arena staging;    /* stored rows on their way into a packed form */
+  uint8_t *stage;
+  uint64_t stage_bytes;     /* how much fits */
+  lnl_weight *stage_weight; /* whose bytes wait there */
+  uint64_t staged_bytes;
   lnl_weight *need_weight;
   lnl_need need;
 
@@ -80,6 +86,8 @@ lnl_status engine_layout_weights(lnl_engine *e, lnl_arena *arena);
 lnl_status engine_layout_cache(lnl_engine *e, lnl_arena *arena);
 lnl_status engine_layout_slab(lnl_engine *e, lnl_arena *arena);
 lnl_status engine_layout_scratch(lnl_engine *e, lnl_arena *arena);
+
+lnl_status engine_layout_staging(lnl_engine *e, lnl_arena *arena);
 
 /* Bytes of headers, model table and plans, which exist before lnl_bind. */
 uint64_t engine_early_table_bytes(const lnl_engine *e);

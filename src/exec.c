@@ -32,10 +32,16 @@ static uint32_t row_count(const lnl_exec *x, const plan_value *v) {
 }
 
 static void op_embed(const lnl_exec *x, const operands *o) {
-  uint64_t row_bytes = form_row_bytes(o->weight->form, o->out->cols);
+  const lnl_form *form = o->weight->form;
+  uint32_t k = o->out->cols;
   for (uint32_t t = o->begin; t < o->end; t++) {
-    o->weight->form->decode(o->weight->data + (uint64_t)x->tokens[t] * row_bytes, f32_at(x, o->out, t),
-                            o->out->cols);
+    uint32_t id = (uint32_t)x->tokens[t];
+    if (o->weight->place.hold == HOLD_PACKED) {
+      const uint8_t *group = o->weight->data + id / FORM_GROUP * form_group_bytes(form, k);
+      form->packing->decode_row(group, id % FORM_GROUP, f32_at(x, o->out, t), k);
+    } else {
+      form->decode(o->weight->data + id * form_row_bytes(form, k), f32_at(x, o->out, t), k);
+    }
   }
 }
 
@@ -73,9 +79,11 @@ static void op_quant(const lnl_exec *x, const operands *o) {
 static void op_matmul(const lnl_exec *x, const operands *o) {
   const lnl_form *form = o->weight->form;
   uint32_t k = (uint32_t)o->weight->stored->shape[0];
+  bool packed = o->weight->place.hold == HOLD_PACKED;
+  void (*matmul)(const lnl_matmul *) = packed ? form->packing->matmul : form->matmul;
   lnl_matmul m = {
       .w = o->weight->data,
-      .row_bytes = form_row_bytes(form, k),
+      .row_bytes = packed ? form_group_bytes(form, k) : form_row_bytes(form, k),
       .k = k,
       .n_tok = row_count(x, o->out),
       .y = f32_at(x, o->out, 0),
@@ -90,7 +98,7 @@ static void op_matmul(const lnl_exec *x, const operands *o) {
   for (uint32_t row = rows.begin; row < rows.end; row = m.row_end) {
     m.row_begin = row;
     m.row_end = u32_min(row + ROWS_PER_CALL, rows.end);
-    form->matmul(&m);
+    matmul(&m);
   }
 }
 
@@ -165,7 +173,8 @@ static void op_attn(const lnl_exec *x, const operands *o) {
 }
 
 static void op_add(const lnl_exec *x, const operands *o) {
-  for (uint32_t t = o->begin; t < o->end; t++) vec_add(f32_at(x, o->out, t), f32_at(x, o->in0, t), o->out->cols);
+  for (uint32_t t = o->begin; t < o->end; t++)
+    vec_add(f32_at(x, o->out, t), f32_at(x, o->in0, t), o->out->cols);
 }
 
 static void op_silu_mul(const lnl_exec *x, const operands *o) {

@@ -80,7 +80,7 @@ typedef struct memory_line {
   uint64_t bytes;
   char note[112];
 } memory_line;
-enum { MEMORY_LINES = 9 };
+enum { MEMORY_LINES = 10 };
 
 static uint32_t memory_lines(const lnl_engine *e, memory_line out[MEMORY_LINES]) {
   const lnl_memory *m = &e->budget.planned;
@@ -94,7 +94,7 @@ static uint32_t memory_lines(const lnl_engine *e, memory_line out[MEMORY_LINES])
     mapped += p->stored_bytes;
     mapped_count++;
   }
-  uint64_t scopes = m->weights + m->kv + m->slab + m->scratch + m->tables;
+  uint64_t scopes = m->weights + m->kv + m->slab + m->scratch + m->tables + m->staging;
   out[0] = (memory_line){.name = "weights", .bytes = m->weights};
   fmt_print(out[0].note, sizeof out[0].note, "%u tensors in linear memory",
             e->model.weight_count - mapped_count);
@@ -118,7 +118,9 @@ static uint32_t memory_lines(const lnl_engine *e, memory_line out[MEMORY_LINES])
   out[7] = (memory_line){.name = "module",
                          .bytes = m->total > scopes ? m->total - scopes : 0,
                          .note = "code's own data, stack, rounding to pages"};
-  out[8] = (memory_line){.name = "total",
+  out[8] = (memory_line){
+      .name = "staging", .bytes = m->staging, .note = "rows on their way into a packed form while loading"};
+  out[9] = (memory_line){.name = "total",
                          .bytes = m->total,
                          .note = "also the peak while loading: weights are read straight into place"};
   return MEMORY_LINES;
@@ -204,10 +206,11 @@ void lnl_explain_json(const lnl_engine *e, lnl_text *text) {
 }
 
 static void json_memory(lnl_text *text, const char *name, const lnl_memory *m) {
-  text_addf(
-      text,
-      "\"%s\":{\"weights\":%llu,\"kv\":%llu,\"slab\":%llu,\"scratch\":%llu,\"tables\":%llu,\"total\":%llu}",
-      name, ULL(m->weights), ULL(m->kv), ULL(m->slab), ULL(m->scratch), ULL(m->tables), ULL(m->total));
+  text_addf(text,
+            "\"%s\":{\"weights\":%llu,\"kv\":%llu,\"slab\":%llu,\"scratch\":%llu,\"tables\":%llu,\"staging\":"
+            "%llu,\"total\":%llu}",
+            name, ULL(m->weights), ULL(m->kv), ULL(m->slab), ULL(m->scratch), ULL(m->tables), ULL(m->staging),
+            ULL(m->total));
 }
 
 void lnl_memory_json(const lnl_engine *e, lnl_text *text) {
@@ -345,8 +348,8 @@ void lnl_explain_text(const lnl_engine *e, lnl_text *text) {
             (int)u64_min(name.bytes, 80), (const char *)name.data, e->model.arch->name, hp->n_layer,
             hp->d_model, hp->n_head, hp->n_kv_head, hp->n_vocab, tokenizer_name(e->tok_kind));
   text_addf(text, "host %s, module %s, %u thread%s, context %u of %u\n", host_kind_name(e->host.kind),
-            host_isa_name(host_isa()), e->pool.thread_count, e->pool.thread_count == 1 ? "" : "s", e->options.n_ctx,
-            hp->n_ctx_train);
+            host_isa_name(host_isa()), e->pool.thread_count, e->pool.thread_count == 1 ? "" : "s",
+            e->options.n_ctx, hp->n_ctx_train);
   if (b->fits) {
     text_addf(text, "FITS; the largest context that fits is %u\n\nmemory\n", b->max_ctx);
   } else if (b->max_ctx > 0) {

@@ -65,7 +65,7 @@ lnl_status lnl_plan_for(lnl_engine *e, const lnl_plan_options *options);
 /* Where the memory goes, in bytes. planned: computed from the header;
  * measured: what the bound scopes really hold. */
 typedef struct lnl_memory {
-  uint64_t weights, kv, slab, scratch, tables, total;
+  uint64_t weights, kv, slab, scratch, tables, staging, total;
 } lnl_memory;
 
 typedef struct lnl_budget {

@@ -13,12 +13,21 @@ void place_resolve(const place_query *query, lnl_placement *out) {
       .kernel = query->vector ? "f32" : query->kernel,
   };
 
-  /* Form. */
+  /* Form. A host that maps files gains more from the file's own bytes than from
+   * a packed copy. */
+  bool looked_up = query->embedding && !query->also_output;
   if (query->vector && !query->stored_f32) {
     out->hold = HOLD_F32;
     because(out, REASON_VECTOR_NEEDS_F32);
+  } else if (query->packed_kernel && !query->host->can_map && !looked_up &&
+             (!query->tight || query->packed_bytes <= query->stored_bytes)) {
+    out->hold = HOLD_PACKED;
+    out->kernel = query->packed_kernel;
+    because(out, REASON_PACKED_FOR_KERNEL);
   } else {
     out->hold = HOLD_STORED;
+    if (query->packed_kernel && looked_up) because(out, REASON_ROWS_KEPT_TO_LOOK_UP);
+    if (query->packed_kernel && !looked_up && !query->host->can_map) because(out, REASON_PACKING_TOO_LARGE);
     because(out, query->stored_f32 ? REASON_STORED_F32 : REASON_KERNEL_READS_STORED);
   }
   if (query->also_output) because(out, REASON_TIED_OUTPUT);
@@ -34,8 +43,10 @@ void place_resolve(const place_query *query, lnl_placement *out) {
     because(out, REASON_MAPPED_AS_STORED);
   } else {
     out->domain = DOMAIN_HEAP;
-    because(out, query->embedding && !query->also_output ? REASON_ROWS_ON_DEMAND : REASON_READ_EVERY_STEP);
-    out->resident_bytes = as_stored ? query->stored_bytes : query->value_count * sizeof(float);
+    because(out, looked_up ? REASON_ROWS_ON_DEMAND : REASON_READ_EVERY_STEP);
+    out->resident_bytes = as_stored                  ? query->stored_bytes
+                          : out->hold == HOLD_PACKED ? query->packed_bytes
+                                                     : query->value_count * sizeof(float);
   }
 }
 
@@ -50,7 +61,7 @@ const char *place_scope_name(lnl_scope scope) {
 }
 
 const char *place_hold_name(lnl_hold hold) {
-  static const char *const names[] = {"stored", "f32"};
+  static const char *const names[] = {"stored", "f32", "x8"};
   return names[hold];
 }
 

@@ -17,6 +17,7 @@ typedef enum lnl_scope { SCOPE_MODEL, SCOPE_SESSION, SCOPE_STEP, SCOPE_SCRATCH }
 typedef enum lnl_hold {
   HOLD_STORED, /* the file's own blocks */
   HOLD_F32,    /* dequantised to f32 while loading */
+  HOLD_PACKED, /* rows interleaved by 8 for the kernel, while loading */
 } lnl_hold;
 
 typedef enum lnl_decider { BY_RESOLVER, BY_PROFILE, BY_OVERRIDE, BY_TENSOR_OVERRIDE } lnl_decider;
@@ -51,6 +52,9 @@ typedef struct place_query {
   bool stored_f32;
   const char *kernel; /* the kernel of the stored form */
   uint64_t stored_bytes, value_count;
+  const char *packed_kernel; /* of the packed form; NULL when there is none */
+  uint64_t packed_bytes;
+  bool tight; /* there is no room for a form larger than the stored one */
 } place_query;
 
 void place_resolve(const place_query *query, lnl_placement *out);

@@ -50,6 +50,25 @@ typedef struct lnl_matmul {
   uint32_t y_stride;
 } lnl_matmul;
 
+/* A form's rows packed for a kernel: groups of FORM_GROUP rows interleaved, so
+ * that the lanes of a vector are rows and a group is one sequential stream.
+ * Made while the weight loads; one file per packed form, named name_x8.c. */
+enum { FORM_GROUP = 8 };
+typedef struct lnl_packing {
+  const char *kernel;   /* what explain calls its matmul kernel, e.g. "q4_0x8.q8.relaxed" */
+  uint32_t block_bytes; /* of one block (block_len values) of FORM_GROUP rows */
+  /* Packs row_count (1..FORM_GROUP) stored rows that lie row_bytes apart into
+   * one group; rows that are missing become zeros. */
+  void (*pack)(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uint8_t *dst, uint32_t k);
+  /* The k values of one row (0..FORM_GROUP - 1) of a group, the same bits as
+   * the form's decode_scalar. */
+  void (*decode_row)(const uint8_t *group, uint32_t row, float *dst, uint32_t k);
+  /* As lnl_form's; w points to group 0, row_bytes is that of one group,
+   * row_begin is a multiple of FORM_GROUP. */
+  void (*matmul_scalar)(const lnl_matmul *m);
+  void (*matmul)(const lnl_matmul *m);
+} lnl_packing;
+
 typedef struct lnl_form {
   const char *name;   /* "Q4_K" */
   const char *kernel; /* what explain calls the matmul kernel, e.g. "q4_k.q8.relaxed" */
@@ -64,6 +83,7 @@ typedef struct lnl_form {
   void (*decode)(const uint8_t *src, float *dst, uint64_t n);
   void (*matmul_scalar)(const lnl_matmul *m); /* the specification */
   void (*matmul)(const lnl_matmul *m);        /* best of this build */
+  const lnl_packing *packing;                 /* NULL when the stored blocks serve best */
 } lnl_form;
 
 /* NULL for a type that has no form. */
@@ -72,5 +92,8 @@ const lnl_form *form_find(uint32_t type);
 const lnl_form *form_list(uint32_t *count);
 /* Stored bytes of n values in a row; n must be a multiple of block_len. */
 uint64_t form_row_bytes(const lnl_form *form, uint64_t n);
+/* Bytes of one group of FORM_GROUP packed rows of k values. The form must have
+ * a packing. */
+uint64_t form_group_bytes(const lnl_form *form, uint64_t k);
 
 #endif

@@ -19,7 +19,8 @@ static const lnl_form forms[] = {
    name##_decode_scalar,                                                                                     \
    name##_decode,                                                                                            \
    name##_matmul_scalar,                                                                                     \
-   name##_matmul},
+   name##_matmul,                                                                                            \
+   NULL},
 #include "list.inc"
 #undef LNL_FORM
 };
@@ -37,6 +38,10 @@ const lnl_form *form_list(uint32_t *count) {
 }
 
 uint64_t form_row_bytes(const lnl_form *form, uint64_t n) { return n / form->block_len * form->block_bytes; }
+
+uint64_t form_group_bytes(const lnl_form *form, uint64_t k) {
+  return k / form->block_len * form->packing->block_bytes;
+}
 
 /* Bytes of the three parts of a q8 block, each rounded up to 16. */
 static uint64_t q8_q_bytes(uint64_t n) { return align_up(n, 16); }

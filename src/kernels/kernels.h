@@ -15,7 +15,9 @@
 /* y[i] = silu(gate[i]) * up[i], silu(v) = v / (1 + exp(-v)). y may be gate or up. */
 #define KERNEL_SILU_MUL(name) void name(float *y, const float *gate, const float *up, uint32_t n)
 /* Quantises one row of n (a multiple of 32) floats: d = max|x| / 127 a block,
- * q = round-to-nearest-even(x / d), sums as lnl_q8. A zero block gives d = 0. */
+ * q = round-to-nearest-even(x * (127 / max|x|)), sums as lnl_q8. A block below
+ * 2^-100 everywhere counts as zero: d = 0. One that holds an infinity or a NaN
+ * gets d = NaN and q = 0, so that whatever is made of it is NaN. */
 #define KERNEL_QUANT_Q8(name) void name(int8_t *q, float *d, int16_t *sums, const float *x, uint32_t n)
 /* Rotates n_head heads of d_head values in place by the angles whose cosines
  * and sines are given, [n_rot / 2] each; values beyond n_rot stay. Pairs are
@@ -31,7 +33,7 @@
 /* Causal attention of one token for the query heads head_begin..head_end-1,
  * online softmax over tiles of ATTN_TILE positions, so that scratch does not
  * grow with the context.
- *   q, out: [n_head, d_head] and [n_head, d_value]
+ *   q, out: [n_head, d_head] and [n_head, d_value]; out overlaps no input
  *   k, v:   [n_ctx, n_kv_head, d_head or d_value], f32 or f16 (kv_f16)
  *   n_key:  positions to look at, 0..n_key-1, at least 1
  * Query head h reads kv head h / (n_head / n_kv_head).

@@ -44,10 +44,7 @@ static void assert_same_logits(const tiny_file *file, lnl_plan_options options, 
   lnl_close(e);
 }
 
-static void test_logits_do_not_depend_on_how_bytes_or_tokens_are_cut(void **state) {
-  (void)state;
-  tiny_config c = tiny_default();
-  c.rope_freqs = true;
+static void check_cuts(tiny_config c) {
   tiny_file file = tiny_write(&c);
   lnl_engine *e = open_tiny(&file, (lnl_plan_options){0}, true);
   float *want = last_logits(e, &file, false);
@@ -96,6 +93,33 @@ static void test_logits_do_not_depend_on_how_bytes_or_tokens_are_cut(void **stat
   free(want);
   free(file.data);
   assert_int_equal(mem_get_stats().live_blocks, 0);
+}
+
+static void test_logits_do_not_depend_on_how_bytes_or_tokens_are_cut(void **state) {
+  (void)state;
+  tiny_config c = tiny_default();
+  c.rope_freqs = true;
+  check_cuts(c);
+}
+
+/* Quantised matrices, those packed while they load among them; row counts that
+ * are no multiple of a group. */
+static void test_the_same_of_every_block_type(void **state) {
+  (void)state;
+  uint32_t count;
+  const lnl_form *forms = form_list(&count);
+  for (uint32_t i = 0; i < count; i++) {
+    if (forms[i].block_len == 1) continue;
+    tiny_config c = tiny_default();
+    c.d_model = c.d_ff = 256;
+    c.n_head = 8;
+    c.n_kv_head = 1;
+    c.d_head = 32;
+    c.n_vocab = 300 + i;
+    c.matrix_type = forms[i].type;
+    c.tied = i % 2;
+    check_cuts(c);
+  }
 }
 
 static void test_mapped_weights_give_the_same_logits(void **state) {
@@ -379,6 +403,7 @@ static void test_each_allocation_failed_in_turn(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_logits_do_not_depend_on_how_bytes_or_tokens_are_cut),
+      cmocka_unit_test(test_the_same_of_every_block_type),
       cmocka_unit_test(test_mapped_weights_give_the_same_logits),
       cmocka_unit_test(test_half_vectors_are_widened_in_place),
       cmocka_unit_test(test_plan_is_what_is_bound),

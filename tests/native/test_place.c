@@ -10,7 +10,8 @@
 #include "../../src/place.h"
 
 typedef struct expectation {
-  bool can_map, vector, embedding, also_output, stored_f32;
+  bool can_map, vector, embedding, also_output, stored_f32, tight;
+  uint64_t packed_bytes; /* 0: the form has no packing */
   lnl_domain domain;
   lnl_hold hold;
   uint64_t resident_bytes; /* of 1000 values stored in 2000 bytes (f32: 4000) */
@@ -38,6 +39,34 @@ static const expectation table[] = {
      .also_output = true,
      .domain = DOMAIN_MAPPED,
      .reasons = "KERNEL_READS_STORED TIED_OUTPUT MAPPED_AS_STORED"},
+    /* forms that have a packing */
+    {.packed_bytes = 2200,
+     .hold = HOLD_PACKED,
+     .resident_bytes = 2200,
+     .reasons = "PACKED_FOR_KERNEL HOST_CANNOT_MAP COPY_NOT_MAPPABLE READ_EVERY_STEP"},
+    {.packed_bytes = 2200,
+     .tight = true,
+     .resident_bytes = 2000,
+     .reasons = "PACKING_TOO_LARGE KERNEL_READS_STORED HOST_CANNOT_MAP READ_EVERY_STEP"},
+    {.packed_bytes = 2000,
+     .tight = true,
+     .hold = HOLD_PACKED,
+     .resident_bytes = 2000,
+     .reasons = "PACKED_FOR_KERNEL HOST_CANNOT_MAP COPY_NOT_MAPPABLE READ_EVERY_STEP"},
+    {.packed_bytes = 2200,
+     .can_map = true,
+     .domain = DOMAIN_MAPPED,
+     .reasons = "KERNEL_READS_STORED MAPPED_AS_STORED"},
+    {.packed_bytes = 2000,
+     .embedding = true,
+     .resident_bytes = 2000,
+     .reasons = "ROWS_KEPT_TO_LOOK_UP KERNEL_READS_STORED HOST_CANNOT_MAP ROWS_ON_DEMAND"},
+    {.packed_bytes = 2000,
+     .embedding = true,
+     .also_output = true,
+     .hold = HOLD_PACKED,
+     .resident_bytes = 2000,
+     .reasons = "PACKED_FOR_KERNEL TIED_OUTPUT HOST_CANNOT_MAP COPY_NOT_MAPPABLE READ_EVERY_STEP"},
     /* norms and biases */
     {.vector = true,
      .hold = HOLD_F32,
@@ -74,6 +103,9 @@ static void test_resolver_matches_the_table(void **state) {
         .kernel = "q4_0.q8.scalar",
         .stored_bytes = want->stored_f32 ? 4000 : 2000,
         .value_count = 1000,
+        .packed_kernel = want->packed_bytes ? "q4_0x8.q8.scalar" : NULL,
+        .packed_bytes = want->packed_bytes,
+        .tight = want->tight,
     };
     lnl_placement got;
     place_resolve(&query, &got);
@@ -83,7 +115,9 @@ static void test_resolver_matches_the_table(void **state) {
     assert_int_equal(got.decided_by, BY_RESOLVER);
     assert_int_equal(got.stored_bytes, query.stored_bytes);
     assert_int_equal(got.resident_bytes, want->resident_bytes);
-    assert_string_equal(got.kernel, want->vector ? "f32" : "q4_0.q8.scalar");
+    assert_string_equal(got.kernel, want->vector                ? "f32"
+                                    : want->hold == HOLD_PACKED ? "q4_0x8.q8.scalar"
+                                                                : "q4_0.q8.scalar");
     char codes[256] = "";
     for (uint32_t r = 0; r < got.reason_count; r++) {
       if (r) strcat(codes, " ");

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../src/forms/form.h"
 #include "../../src/gguf.h"
 
 typedef struct writer {
@@ -102,6 +103,22 @@ static float next_random(tensors *t) {
   return ((float)(t->random >> 8) / 16777216.0f - 0.5f) * 0.6f;
 }
 
+/* Random codes; scales are halves wherever these forms have them: at the start
+ * of a block, in Q4_K two of them, in Q6_K at the end. */
+static void add_blocks(tensors *t, const lnl_form *form, uint64_t count) {
+  for (uint64_t i = 0; i < count; i++) {
+    uint8_t block[256];
+    for (uint32_t j = 0; j < form->block_bytes; j++) {
+      next_random(t);
+      block[j] = (uint8_t)(t->random >> 24);
+    }
+    _Float16 scale = (_Float16)(form->type == TYPE_Q8_0 ? 0.003f : form->block_len > 32 ? 0.0005f : 0.03f);
+    memcpy(block + (form->type == TYPE_Q6_K ? form->block_bytes - 2 : 0), &scale, 2);
+    if (form->type == TYPE_Q4_K) memcpy(block + 2, &scale, 2);
+    put(&t->data, block, form->block_bytes);
+  }
+}
+
 static void add_tensor(tensors *t, uint32_t type, uint32_t n0, uint32_t n1, const char *format, ...) {
   char name[64];
   va_list args;
@@ -117,13 +134,18 @@ static void add_tensor(tensors *t, uint32_t type, uint32_t n0, uint32_t n1, cons
   if (n1 > 1) put_u64(&t->info, n1);
   put_u32(&t->info, type);
   put_u64(&t->info, t->data.bytes);
+  t->count++;
+  const lnl_form *form = form_find(type);
+  if (form->block_len > 1) {
+    add_blocks(t, form, (uint64_t)n0 * n1 / form->block_len);
+    return;
+  }
   bool norm = strstr(name, "norm") || strstr(name, "freqs");
   for (uint64_t i = 0; i < (uint64_t)n0 * n1; i++) {
     float v = norm ? 1.0f + next_random(t) : next_random(t);
     _Float16 half = (_Float16)v;
     put(&t->data, type == 1 ? (void *)&half : (void *)&v, type == 1 ? 2 : 4);
   }
-  t->count++;
 }
 
 tiny_config tiny_default(void) {
@@ -155,21 +177,21 @@ tiny_file tiny_write(const tiny_config *c) {
 
   tensors t = {.config = c, .random = c->seed};
   uint32_t q = c->n_head * c->d_head, kv = c->n_kv_head * c->d_head;
-  add_tensor(&t, 0, c->d_model, c->n_vocab, "token_embd.weight");
+  add_tensor(&t, c->matrix_type, c->d_model, c->n_vocab, "token_embd.weight");
   add_tensor(&t, c->vector_type, c->d_model, 1, "output_norm.weight");
-  if (!c->tied) add_tensor(&t, 0, c->d_model, c->n_vocab, "output.weight");
+  if (!c->tied) add_tensor(&t, c->matrix_type, c->d_model, c->n_vocab, "output.weight");
   if (c->rope_freqs) add_tensor(&t, 0, c->d_head / 2, 1, "rope_freqs.weight");
   for (uint32_t i = 0; i < c->n_layer; i++) {
     add_tensor(&t, c->vector_type, c->d_model, 1, "blk.%u.attn_norm.weight", i);
-    add_tensor(&t, 0, c->d_model, q, "blk.%u.attn_q.weight", i);
-    add_tensor(&t, 0, c->d_model, kv, "blk.%u.attn_k.weight", i);
-    add_tensor(&t, 0, c->d_model, kv, "blk.%u.attn_v.weight", i);
-    add_tensor(&t, 0, q, c->d_model, "blk.%u.attn_output.weight", i);
+    add_tensor(&t, c->matrix_type, c->d_model, q, "blk.%u.attn_q.weight", i);
+    add_tensor(&t, c->matrix_type, c->d_model, kv, "blk.%u.attn_k.weight", i);
+    add_tensor(&t, c->matrix_type, c->d_model, kv, "blk.%u.attn_v.weight", i);
+    add_tensor(&t, c->matrix_type, q, c->d_model, "blk.%u.attn_output.weight", i);
     if (c->biases) add_tensor(&t, c->vector_type, q, 1, "blk.%u.attn_q.bias", i);
     add_tensor(&t, c->vector_type, c->d_model, 1, "blk.%u.ffn_norm.weight", i);
-    add_tensor(&t, 0, c->d_model, c->d_ff, "blk.%u.ffn_gate.weight", i);
-    add_tensor(&t, 0, c->d_model, c->d_ff, "blk.%u.ffn_up.weight", i);
-    add_tensor(&t, 0, c->d_ff, c->d_model, "blk.%u.ffn_down.weight", i);
+    add_tensor(&t, c->matrix_type, c->d_model, c->d_ff, "blk.%u.ffn_gate.weight", i);
+    add_tensor(&t, c->matrix_type, c->d_model, c->d_ff, "blk.%u.ffn_up.weight", i);
+    add_tensor(&t, c->matrix_type, c->d_ff, c->d_model, "blk.%u.ffn_down.weight", i);
   }
 
   writer out = {0};

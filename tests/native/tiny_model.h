@@ -9,6 +9,7 @@ typedef struct tiny_config {
   uint32_t n_layer, d_model, n_head, n_kv_head, d_head, d_ff, n_vocab, n_ctx;
   bool tied, biases, rope_freqs;
   uint32_t vector_type; /* GGML type of norms and biases: 0 F32, 1 F16 */
+  uint32_t matrix_type; /* of all matrices: 0 F32, or a block type, whose codes are then random */
   uint32_t seed;
   const char *arch;        /* NULL: "llama" */
   const char *drop_tensor; /* left out */

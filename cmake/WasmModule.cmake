@@ -1,5 +1,6 @@
 # The modules of the package: no imports, nothing exported but the functions of
-# wasm/abi.h and the memory; and the WASI command.
+# wasm/abi.h and the memory; those for threads import the memory, which is
+# shared, and export what a further thread needs; and the WASI command.
 
 set(LNL_WASM_OPT "${CMAKE_SOURCE_DIR}/node_modules/binaryen/bin/wasm-opt")
 if(NOT EXISTS "${LNL_WASM_OPT}")
@@ -15,6 +16,13 @@ set(LNL_WASM_LINK
   -Wl,--stack-first -Wl,-z,stack-size=262144
   -Wl,--max-memory=4294967296
   -Wl,--gc-sections -Wl,--strip-debug)
+
+# Threads without pthreads: each is an instance of its own over one memory. The
+# host makes that memory, of this initial size (js-glue/abi.js has the number
+# too), because a module does not tell the size that it wants to import.
+set(LNL_THREADS_COMPILE -matomics -mbulk-memory -ftls-model=local-exec)
+set(LNL_THREADS_LINK -Wl,--shared-memory -Wl,--import-memory -Wl,--initial-memory=524288)
+set(LNL_THREADS_EXPORTS __stack_pointer __wasm_init_tls __tls_size __tls_align)
 
 # Links `target` without an entry point, exporting memory and the given functions.
 function(lnl_link_reactor target)
@@ -40,8 +48,18 @@ function(lnl_optimize target output)
   add_custom_target(dist-${target} ALL DEPENDS "${path}")
 endfunction()
 
-# dist/lineal-<variant>.wasm and dist/test/kernels-<variant>.wasm. Further
+# dist/lineal-<variant>.wasm and dist/lineal-<variant>-mt.wasm. Further
 # arguments: the compile flags that make the variant.
+function(lnl_wasm_modules variant)
+  lnl_wasm_module(${variant} ${ARGN})
+  lnl_kernel_tests(${variant} ${ARGN})
+  lnl_wasm_module(${variant}-mt ${ARGN} ${LNL_THREADS_COMPILE})
+  target_link_options(lineal-${variant}-mt PRIVATE ${LNL_THREADS_LINK})
+  foreach(name IN LISTS LNL_THREADS_EXPORTS)
+    target_link_options(lineal-${variant}-mt PRIVATE "-Wl,--export=${name}")
+  endforeach()
+endfunction()
+
 function(lnl_wasm_module variant)
   add_library(core-${variant} OBJECT ${LNL_CORE_SOURCES})
   target_link_libraries(core-${variant} PRIVATE lnl_flags)
@@ -57,9 +75,12 @@ function(lnl_wasm_module variant)
   target_compile_options(lineal-${variant} PRIVATE ${LNL_WASM_COMPILE} ${ARGN})
   lnl_link_reactor(lineal-${variant} ${exports})
   lnl_optimize(lineal-${variant} "lineal-${variant}.wasm")
+endfunction()
 
-  # The cases of the kernels over the very objects that the module is linked
-  # from. The sources name their exports themselves.
+# dist/test/kernels-<variant>.wasm: the cases of the kernels over the very
+# objects that the module is linked from. The sources name their exports
+# themselves.
+function(lnl_kernel_tests variant)
   set(cases "${CMAKE_SOURCE_DIR}/tests/native")
   add_executable(kernels-${variant} "${CMAKE_SOURCE_DIR}/wasm/kernel_test.c" "${cases}/form_cases.c"
     "${cases}/kernel_cases.c" $<TARGET_OBJECTS:core-${variant}>)

@@ -4,7 +4,7 @@
 // memory is taken anew after each call, because each call may grow it.
 import { LinealError } from './errors.js';
 
-const ABI_VERSION = 1;
+const ABI_VERSION = 2;
 
 export const STATUS = /** @type {const} */ ({ OK: 0, NEED_BYTES: 1, MORE: 2, CANCELLED: 3, CONTEXT_FULL: 4 });
 export const TEXT = /** @type {const} */ ({
@@ -41,6 +41,12 @@ const NUMBER_NAMES = /** @type {const} */ ([
 const NUMBER = /** @type {Record<NumberName, number>} */ (
   Object.fromEntries(NUMBER_NAMES.map((name, index) => [name, index]))
 );
+
+// What the -mt modules import: LNL_THREADS_LINK of cmake/WasmModule.cmake.
+const SHARED_PAGES = 8;
+// An engine may refuse to set aside as much as there could be.
+const SHARED_MAX_PAGES = [65536, 32768, 16384];
+const PAGE_BYTES = 65536;
 
 const HOST_KIND = { browser: 0, node: 1, wasi: 2, native: 3 };
 const KV_TYPE = { auto: 0, f32: 1, f16: 2 };
@@ -102,6 +108,22 @@ async function compile(url) {
 }
 
 /**
+ * A memory for a module with threads, as large as the engine allows; undefined where it allows none.
+ * @returns {{ memory: WebAssembly.Memory, maxBytes: number } | undefined} maxBytes 0: the whole address space
+ */
+export function sharedMemory() {
+  for (const maximum of SHARED_MAX_PAGES) {
+    try {
+      const memory = new WebAssembly.Memory({ initial: SHARED_PAGES, maximum, shared: true });
+      return { memory, maxBytes: maximum === SHARED_MAX_PAGES[0] ? 0 : maximum * PAGE_BYTES };
+    } catch {
+      // Try a smaller one.
+    }
+  }
+  return undefined;
+}
+
+/**
  * One instance of the module with one engine in it. Dropping it gives the
  * whole linear memory back. After a trap it is dead: every call throws INTERNAL.
  */
@@ -111,19 +133,30 @@ export class Core {
   #engine = 0;
   #dead = '';
 
-  /** @param {WebAssembly.Instance} instance */
-  constructor(instance) {
+  #module;
+  /** Whether threads share the memory: what leaves this file is then a copy. */ #shared;
+
+  /**
+   * @param {WebAssembly.Module} module
+   * @param {WebAssembly.Instance} instance
+   * @param {WebAssembly.Memory} [shared]
+   */
+  constructor(module, instance, shared) {
+    this.#module = module;
     this.#exports = instance.exports;
-    this.#memory = /** @type {WebAssembly.Memory} */ (instance.exports.memory);
+    this.#memory = shared ?? /** @type {WebAssembly.Memory} */ (instance.exports.memory);
+    this.#shared = shared !== undefined;
   }
 
   /**
    * @param {WebAssembly.Module} module
    * @param {import('./index.d.ts').HostCapabilities} host
+   * @param {number} [threadsAsked] 0: the core chooses
+   * @param {WebAssembly.Memory} [shared] for a module with threads
    */
-  static async create(module, host) {
-    const instance = await WebAssembly.instantiate(module, {});
-    const core = new Core(instance);
+  static async create(module, host, threadsAsked = 0, shared) {
+    const instance = await WebAssembly.instantiate(module, shared ? { env: { memory: shared } } : {});
+    const core = new Core(module, instance, shared);
     const exports = /** @type {any} */ (instance.exports);
     const version = exports.lnl_abi_version?.() >>> 0;
     if (version !== ABI_VERSION) {
@@ -142,8 +175,10 @@ export class Core {
       (host.memory64 ? 4 : 0) |
       (host.syncRead ? 8 : 0) |
       (host.rangeRead ? 16 : 0) |
-      (host.isolated ? 32 : 0);
-    core.#engine = core.#call('open', HOST_KIND[host.kind], flags, host.threads, host.maxMemoryBytes) >>> 0;
+      (host.isolated ? 32 : 0) |
+      (host.canWait ? 64 : 0);
+    core.#engine =
+      core.#call('open', HOST_KIND[host.kind], flags, host.threads, threadsAsked, host.maxMemoryBytes) >>> 0;
     if (core.#engine === 0) throw core.#failure(-1, 'no memory for the engine');
     return core;
   }
@@ -232,7 +267,7 @@ export class Core {
     const pointer = this.#call('text', this.#engine, which) >>> 0;
     if (pointer === 0) throw this.#failure(-1);
     const bytes = this.#call('text_bytes', this.#engine) >>> 0;
-    return decoder.decode(this.#bytes(pointer, bytes));
+    return decoder.decode(this.#copy(this.#bytes(pointer, bytes)));
   }
 
   /** @param {number} which of TEXT */
@@ -326,7 +361,7 @@ export class Core {
   piece(id, showSpecial) {
     const pointer = this.#call('piece', this.#engine, id, showSpecial ? 1 : 0) >>> 0;
     const bytes = this.#call('piece_bytes', this.#engine) >>> 0;
-    return this.#bytes(pointer, pointer === 0 ? 0 : bytes);
+    return this.#copy(this.#bytes(pointer, pointer === 0 ? 0 : bytes));
   }
 
   // --- generation -----------------------------------------------------------------
@@ -381,6 +416,43 @@ export class Core {
   /** @param {number} row @param {number} id */
   logprob(row, id) {
     return /** @type {number} */ (this.#call('logprob', this.#engine, row, id));
+  }
+
+  // --- threads --------------------------------------------------------------------
+
+  /** How many threads compute, this one among them. */
+  threadCount() {
+    return this.#call('thread_count', this.#engine) >>> 0;
+  }
+
+  /**
+   * What thread.js needs to be that thread, from 1; after bind.
+   * @param {number} index
+   */
+  threadStart(index) {
+    return {
+      module: this.#module,
+      memory: this.#memory,
+      engine: this.#engine,
+      index,
+      stack: this.#call('thread_stack', this.#engine, index),
+      tls: this.#call('thread_tls', this.#engine, index),
+    };
+  }
+
+  /** A thread died: evaluation fails with THREAD_LOST from now on. */
+  threadLost() {
+    if (!this.#dead) this.#call('thread_lost', this.#engine);
+  }
+
+  /** Lets the other threads return. */
+  threadsStop() {
+    if (!this.#dead) this.#call('threads_stop', this.#engine);
+  }
+
+  /** The other threads did not start: goes on with this one. */
+  useOneThread() {
+    this.#call('use_one_thread', this.#engine);
   }
 
   /**
@@ -461,7 +533,7 @@ export class Core {
     if (start === 0) return '';
     const all = new Uint8Array(this.#memory.buffer, start);
     const end = all.indexOf(0);
-    return decoder.decode(all.subarray(0, end < 0 ? 0 : end));
+    return decoder.decode(this.#copy(all.subarray(0, end < 0 ? 0 : end)));
   }
 
   /**
@@ -470,5 +542,13 @@ export class Core {
    */
   #bytes(pointer, bytes) {
     return new Uint8Array(this.#memory.buffer, pointer, bytes);
+  }
+
+  /**
+   * Bytes that a TextDecoder takes: it refuses shared memory.
+   * @param {Uint8Array} view
+   */
+  #copy(view) {
+    return this.#shared ? view.slice() : view;
   }
 }

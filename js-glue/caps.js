@@ -35,6 +35,29 @@ export const isNode =
 /** Whether this is the main thread of a browser page. */
 export const isPage = typeof document === 'object' && typeof window === 'object';
 
+/**
+ * Whether this thread may wait for others: a page's main thread and a service
+ * worker may not. Where memory cannot be shared nobody waits, so it is a guess.
+ */
+function canWait() {
+  if (typeof SharedArrayBuffer === 'undefined') return !isPage;
+  try {
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Threads that the hardware runs at once. */
+async function hardwareThreads() {
+  if (!isNode) return globalThis.navigator?.hardwareConcurrency ?? 1;
+  const os = await import('node:os');
+  return os.availableParallelism?.() ?? os.cpus().length;
+}
+/** @type {Promise<number> | undefined} */
+let coreCount;
+
 /** @type {Promise<boolean> | undefined} */
 let relaxed;
 
@@ -98,11 +121,21 @@ export async function chooseModule(wish = 'auto') {
 }
 
 /**
+ * Whether a module with threads would use more than one: the core decides how
+ * many (host_choose_threads of src/host.c), and says why.
+ * @param {import('./index.d.ts').HostCapabilities} host
+ * @param {number} asked 0: the core chooses
+ */
+export function threadsPossible(host, asked) {
+  return asked !== 1 && host.threads > 1 && host.isolated && host.canWait;
+}
+
+/**
  * @param {Partial<import('./index.d.ts').HostCapabilities>} [overrides]
  * @param {{ syncRead?: boolean, rangeRead?: boolean }} [source] what the source at hand can do
- * @returns {import('./index.d.ts').HostCapabilities}
+ * @returns {Promise<import('./index.d.ts').HostCapabilities>}
  */
-export function probeCapabilities(overrides = {}, source = {}) {
+export async function probeCapabilities(overrides = {}, source = {}) {
   const kind = overrides.kind ?? (isNode ? 'node' : 'browser');
   if (!['browser', 'node', 'wasi', 'native'].includes(kind)) {
     throw badArgument(`host.kind is 'browser', 'node', 'wasi' or 'native', not '${String(kind)}'`);
@@ -119,7 +152,9 @@ export function probeCapabilities(overrides = {}, source = {}) {
     syncRead: source.syncRead ?? false,
     rangeRead: source.rangeRead ?? true,
     isolated,
-    threads: 1, // these modules run on one thread
+    canWait: canWait(),
+    // What is not a browser or Node runs a module with one thread.
+    threads: kind === 'browser' || kind === 'node' ? await (coreCount ??= hardwareThreads()) : 1,
     maxMemoryBytes: 0,
   };
   for (const [name, value] of Object.entries(overrides)) {

@@ -17,7 +17,7 @@ import { LinealError, explain, inspect, open, openTokenizer } from './index.js';
 
 const COMMON = ['json', 'quiet', 'help'];
 const HEADER = ['module', 'header', ...COMMON];
-const PLAN = ['context', 'memory', 'kv', 'chunk', ...HEADER];
+const PLAN = ['context', 'memory', 'kv', 'chunk', 'threads', ...HEADER];
 const SAMPLING = ['temperature', 'seed', 'top-k', 'top-p', 'min-p', 'repeat-penalty', 'repeat-last-n'];
 const DEFAULT_PERPLEXITY_CONTEXT = 512;
 const DEFAULT_CONTEXT = 2048;
@@ -78,10 +78,18 @@ export const COMMANDS = {
   bench: {
     usage: 'MODEL [-p 512] [-n 128]',
     summary: 'Speed of prefill and decode.',
-    options: ['bench-prompt', 'bench-tokens', 'threads', ...PLAN],
+    options: ['bench-prompt', 'bench-tokens', ...PLAN],
     run: runBench,
   },
 };
+
+/** Codes of explain's warnings that change what a benchmark means. */
+const THREAD_WARNINGS = ['ONE_THREAD', 'THREADS_CLAMPED'];
+
+/** @param {import('./index.d.ts').ModelInfo} info */
+function threadsText({ threads }) {
+  return `${threads} thread${threads === 1 ? '' : 's'}`;
+}
 
 /** @param {unknown} value */
 function printJson(value) {
@@ -108,6 +116,7 @@ function planOptions(values, signal) {
     memory: values.memory,
     kvType: values.kv,
     chunk: values.chunk,
+    threads: values.threads,
     signal,
   };
 }
@@ -240,6 +249,7 @@ async function runGenerate(source, values, signal) {
         decode_allocations: result.decodeAllocations,
         memory_grows: result.memoryGrows,
         module: model.info.module,
+        threads: model.info.threads,
         ...(result.logprobs ? { logprobs: result.logprobs } : {}),
       });
     } else {
@@ -264,7 +274,7 @@ function printStats(result, t, info) {
   );
   process.stderr.write(`
 finish       ${result.finishReason}
-load         ${t.load_ms} ms (module ${info.module}, ${info.threads} thread)
+load         ${t.load_ms} ms (module ${info.module}, ${threadsText(info)})
 prompt       ${result.promptTokens.length} tokens, ${t.prefill_ms} ms, ${t.prefill_tps} tokens/s
 first token  ${t.first_token_ms} ms
 decode       ${result.tokens.length} tokens, ${t.decode_ms} ms, ${t.decode_tps} tokens/s
@@ -393,9 +403,6 @@ function readText(path) {
 
 /** @type {Command['run']} */
 async function runBench(source, values, signal) {
-  const warnings = [];
-  if ((values.threads ?? 1) > 1)
-    warnings.push(`${values.threads} threads were asked for; this version runs on 1`);
   const plan = await explain(
     source,
     planOptions({ ...values, memory: undefined, context: undefined }, signal),
@@ -414,6 +421,9 @@ async function runBench(source, values, signal) {
     const { timings, tokens, finishReason } = await model.generate(ids, { ...options, maxTokens: newTokens })
       .done;
     const memory = await model.memory();
+    const warnings = model.explanation.warnings
+      .filter(({ code }) => THREAD_WARNINGS.includes(code))
+      .map(({ text }) => text);
     const result = {
       prefill_tps: rounded(timings.prefillTps),
       decode_tps: rounded(timings.decodeTps),
@@ -434,7 +444,7 @@ async function runBench(source, values, signal) {
 decode   ${result.decode_tps} tokens/s (${tokens.length} tokens)
 load     ${result.load_ms} ms
 memory   ${result.peak_bytes} bytes
-module   ${result.module}, ${result.threads} thread
+module   ${result.module}, ${threadsText(model.info)}
 `);
     }
   } finally {

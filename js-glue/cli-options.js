@@ -41,6 +41,11 @@ function positive(text, name) {
 }
 
 /** @param {string} text @param {string} name */
+function threads(text, name) {
+  return text === 'auto' ? 'auto' : positive(text, name);
+}
+
+/** @param {string} text @param {string} name */
 function header(text, name) {
   const at = text.indexOf(':');
   if (at < 1) throw usage(`--${name} takes 'Name: value', not '${text}'`);
@@ -153,7 +158,12 @@ export const OPTIONS = {
     parse: integer,
     help: 'tokens to generate (default 128, less for a shorter context)',
   },
-  threads: { type: 'string', value: 'N', parse: positive, help: 'threads (this version runs on 1)' },
+  threads: {
+    type: 'string',
+    value: 'N',
+    parse: threads,
+    help: 'threads that compute, or auto (default auto; never more than the machine has)',
+  },
 };
 
 /** @param {string} message @param {string} [remedy] */

@@ -1,12 +1,13 @@
 // One open model: its sources, its instance of the core, one timeline. The
 // same code runs in process and inside a worker. All arguments and results are
 // plain data.
-import { Core, STATUS, TEXT, compileModule } from './abi.js';
-import { chooseModule, probeCapabilities } from './caps.js';
+import { Core, STATUS, TEXT, compileModule, sharedMemory } from './abi.js';
+import { chooseModule, probeCapabilities, threadsPossible } from './caps.js';
 import { LinealError, abortable, closedError, throwIfAborted } from './errors.js';
 import { FIRST_READ_BYTES, Loader } from './loader.js';
 import { openSource } from './source.js';
 import { TextStream, decodeText } from './text.js';
+import { Threads } from './threads.js';
 import { nextTurn } from './turn.js';
 
 /** @typedef {import('./options.js').PlanOptions} PlanOptions */
@@ -22,20 +23,19 @@ export class Engine {
   #core;
   #loader;
   #moduleName;
-  #threads;
+  /** @type {Threads | undefined} */ #threads;
   #loadMs = 0;
   #busy = false;
   #closed = false;
   /** @type {boolean | undefined} whether the tokenizer puts a space before a text */ #spacePrefix;
 
   /**
-   * @param {Core} core @param {Loader} loader @param {string} moduleName @param {number} threads
+   * @param {Core} core @param {Loader} loader @param {string} moduleName
    */
-  constructor(core, loader, moduleName, threads) {
+  constructor(core, loader, moduleName) {
     this.#core = core;
     this.#loader = loader;
     this.#moduleName = moduleName;
-    this.#threads = threads;
   }
 
   // --- opening --------------------------------------------------------------------
@@ -50,7 +50,10 @@ export class Engine {
   static async readHeader(parts, options, context, how = {}) {
     throwIfAborted(context.signal);
     const name = await chooseModule(options.module);
-    const module = await compileModule(new URL(`lineal-${name}.wasm`, options.wasmBaseUrl));
+    const host = await probeCapabilities(options.host);
+    const shared = threadsPossible(host, options.threads) ? sharedMemory() : undefined;
+    const file = `lineal-${name}${shared ? '-mt' : ''}.wasm`;
+    const module = await compileModule(new URL(file, options.wasmBaseUrl));
     throwIfAborted(context.signal);
     const source = await openSource(parts[0], context);
     let engine;
@@ -59,13 +62,14 @@ export class Engine {
       const first = source.readSync
         ? undefined
         : await abortable(source.read(0, FIRST_READ_BYTES, context.signal), context.signal);
-      const capabilities = probeCapabilities(options.host, {
+      const capabilities = await probeCapabilities(options.host, {
         syncRead: Boolean(source.readSync),
         rangeRead: source.rangeRead,
       });
-      const core = await Core.create(module, capabilities);
+      if (shared?.maxBytes) capabilities.maxMemoryBytes = leastLimit(capabilities.maxMemoryBytes, shared.maxBytes);
+      const core = await Core.create(module, capabilities, options.threads, shared?.memory);
       const loader = new Loader(core, parts, source, context);
-      engine = new Engine(core, loader, name, capabilities.threads);
+      engine = new Engine(core, loader, name);
       await loader.readHeaders(first, Boolean(how.firstPartOnly));
       return engine;
     } catch (error) {
@@ -83,10 +87,14 @@ export class Engine {
     const start = performance.now();
     const engine = await Engine.readHeader(parts, options, context);
     try {
-      const explanation = engine.explain(options);
+      let explanation = engine.explain(options);
       if (!explanation.fits) throw doesNotFit(explanation);
       engine.#core.bind();
+      engine.#threads = new Threads(engine.#core);
+      const started = engine.#threads.start(); // while the weights come
       await engine.#loader.loadWeights();
+      if (!(await started)) explanation = engine.#explanation();
+      throwIfAborted(context.signal);
       engine.#loadMs = performance.now() - start;
       return { engine, explanation };
     } catch (error) {
@@ -101,6 +109,11 @@ export class Engine {
    */
   explain(options) {
     this.#core.plan(options);
+    return this.#explanation();
+  }
+
+  /** @returns {import('./index.d.ts').Explanation} */
+  #explanation() {
     const explanation = this.#core.json(TEXT.EXPLAIN_JSON);
     explanation.source = this.#loader.stats;
     explanation.text = this.#core.text(TEXT.EXPLAIN);
@@ -133,7 +146,7 @@ export class Engine {
       hasTokenizer: core.number('hasTokenizer') !== 0,
       chunk: core.number('chunk'),
       module: this.#moduleName,
-      threads: this.#threads,
+      threads: core.threadCount(),
       loadMs: this.#loadMs,
     };
   }
@@ -459,6 +472,7 @@ export class Engine {
   async close() {
     if (this.#closed) return;
     this.#closed = true;
+    await this.#threads?.stop(); // they compute in the memory that is given back next
     this.#core.close();
     await this.#loader.close();
   }
@@ -478,6 +492,11 @@ function doesNotFit(explanation) {
       detail: { needed_bytes: needed, budget_bytes: limit, suggestions },
     },
   );
+}
+
+/** The smaller of two limits of which 0 means none. @param {number} a @param {number} b */
+function leastLimit(a, b) {
+  return a === 0 ? b : Math.min(a, b);
 }
 
 /** @param {number} count @param {number} ms */

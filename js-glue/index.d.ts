@@ -63,7 +63,11 @@ export interface HostCapabilities {
   memory64: boolean;
   syncRead: boolean;
   rangeRead: boolean;
+  /** Memory can be shared: always in Node, in a browser on cross-origin isolated pages. */
   isolated: boolean;
+  /** The thread that computes may wait for others; the main thread of a page may not. */
+  canWait: boolean;
+  /** Hardware threads. */
   threads: number;
   /** Ceiling of linear memory in bytes; 0: only the address space limits it. */
   maxMemoryBytes: number;
@@ -99,6 +103,17 @@ export interface ExplainOptions {
    * needs, which hold for the whole process.
    */
   module?: 'auto' | 'base' | 'relaxed';
+  /**
+   * How many threads compute. Default: 'auto', all of up to 4 hardware threads,
+   * at most 8 of more. A number is obeyed up to what the machine has; what was
+   * made of it, and why, is in the explanation (`threads`, `threads_reason`,
+   * `warnings`). It is 1 where memory cannot be shared: in a page that is not
+   * cross-origin isolated, or with `worker: false` on a page's main thread. The
+   * results do not depend on it. Should the workers not start within 10
+   * seconds, the model runs on 1 thread and its explanation says so; one that
+   * dies later makes every call fail with THREAD_LOST.
+   */
+  threads?: number | 'auto';
   /** Overrides of the probed capabilities. */
   host?: Partial<HostCapabilities>;
   /** Run in a worker. Default: true in a browser page, false elsewhere. */
@@ -173,7 +188,11 @@ export interface Explanation {
   host: Record<string, string | number | boolean>;
   /** 'simd128' (base) or 'relaxed'. */
   module: string;
+  /** How many compute. */
   threads: number;
+  /** 0: 'auto'. */
+  threads_asked: number;
+  threads_reason: Reason;
   model: Record<string, string | number | boolean>;
   total_bytes: number;
   /** The smallest of budget, machine and address space; null: none known. */
@@ -415,6 +434,7 @@ export function parseByteSize(size: ByteSize): number;
 /** All codes. Those of the core first, then those of this layer. */
 export type LinealErrorCode =
   | 'CANCELLED' | 'CONTEXT_FULL' | 'OUT_OF_MEMORY' | 'DOES_NOT_FIT' | 'INTERNAL' | 'BAD_ARGUMENT' | 'BAD_STATE'
+  | 'THREAD_LOST'
   | 'NOT_GGUF' | 'GGUF_VERSION' | 'GGUF_CORRUPT' | 'GGUF_TRUNCATED' | 'GGUF_DUPLICATE' | 'GGUF_LIMIT'
   | 'SPLIT_MISMATCH'
   | 'UNSUPPORTED_ARCHITECTURE' | 'UNSUPPORTED_TYPE' | 'UNSUPPORTED_FEATURE' | 'UNSUPPORTED_TOKENIZER'

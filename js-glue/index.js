@@ -82,5 +82,7 @@ export function openTokenizer(source, options = {}) {
 
 /** @type {typeof import('./index.d.ts').probeHost} */
 export async function probeHost() {
-  return { ...probeCapabilities(), module: await chooseModule('auto') };
+  const host = await probeCapabilities();
+  // A page opens models in a worker, which may wait.
+  return { ...host, canWait: host.canWait || isPage, module: await chooseModule('auto') };
 }

@@ -13,6 +13,7 @@ import { LinealError, badArgument } from './errors.js';
  * @property {number} chunk 0: the default
  * @property {boolean} allLogits
  * @property {'auto' | 'base' | 'relaxed'} module
+ * @property {number} threads 0: the core chooses
  * @property {Partial<import('./index.d.ts').HostCapabilities>} host
  * @property {string} wasmBaseUrl
  */
@@ -63,6 +64,7 @@ export function planOptions(options = {}) {
     chunk,
     allLogits = false,
     module = 'auto',
+    threads = 'auto',
     host = {},
     wasmBaseUrl,
   } = options;
@@ -75,6 +77,7 @@ export function planOptions(options = {}) {
     chunk: chunk === undefined ? 0 : whole('chunk', chunk, 1, 2 ** 20),
     allLogits: Boolean(allLogits),
     module: oneOf('module', module, ['auto', 'base', 'relaxed']),
+    threads: threads === 'auto' ? 0 : whole('threads', threads, 1, 2 ** 16),
     host: { ...host },
     wasmBaseUrl: wasmBaseUrl === undefined ? DIST_URL : folderUrl(wasmBaseUrl),
   };

@@ -24,7 +24,7 @@ static uint64_t limit_of(const lnl_engine *e) {
 static uint64_t total_with(const lnl_engine *e, uint64_t weights, uint64_t kv, uint64_t slab,
                            uint64_t scratch) {
   uint64_t tables = e->budget.planned.tables - engine_early_table_bytes(e);
-  uint64_t blocks[] = {tables, weights, e->budget.planned.staging, kv, slab, scratch};
+  uint64_t blocks[] = {tables, weights, e->budget.planned.staging, kv, slab, scratch, mem_headroom_bytes()};
   return mem_plan_host_bytes(blocks, sizeof blocks / sizeof *blocks);
 }
 
@@ -145,6 +145,10 @@ uint32_t budget_suggest(const lnl_engine *e, budget_suggestion out[BUDGET_MAX_SU
   if (kv == KV_F32) {
     suggest(&s, "KV_F16", total_at(e, e->options.n_ctx, KV_F16),
             "hold the key-value cache in f16 instead of f32");
+  }
+  if (kv == KV_F32 || kv == KV_F16) {
+    suggest(&s, "KV_Q8_0", total_at(e, e->options.n_ctx, KV_Q8_0),
+            "hold the key-value cache in 8-bit blocks instead of %s", kv_type_name(kv));
   }
   if (e->options.chunk > SMALL_CHUNK) {
     suggest(&s, "SMALLER_CHUNK", total_with_chunk(e, SMALL_CHUNK),

@@ -23,7 +23,8 @@ lnl_engine *lnl_open(const lnl_host *host) {
   if (!e) return NULL;
   memset(e, 0, sizeof *e);
   e->host = *host;
-  pool_init(&e->pool, u32_min(u32_max(host->threads, 1), POOL_MAX_THREADS));
+  e->threads = host_choose_threads(host, pool_can_share(), POOL_MAX_THREADS);
+  pool_init(&e->pool, e->threads.count);
   e->prefill.logits = e->decode.logits = NO_VALUE;
   return e;
 }
@@ -187,7 +188,7 @@ static lnl_status resolve_options(lnl_engine *e, const lnl_plan_options *options
                      hp->n_ctx_train);
   }
   if (o->n_ctx == 0) o->n_ctx = u32_min(hp->n_ctx_train, LNL_DEFAULT_CONTEXT);
-  if (o->kv > KV_F16) return error_set(&e->error, LNL_BAD_ARGUMENT, "unknown cache type %u", o->kv);
+  if (o->kv >= KV_TYPE_COUNT) return error_set(&e->error, LNL_BAD_ARGUMENT, "unknown cache type %u", o->kv);
   e->kv_was_auto = o->kv == KV_AUTO;
   o->kv = kv_resolve_type(hp, (kv_type)o->kv, o->n_ctx);
   if (o->chunk == 0) o->chunk = o->all_logits ? LNL_ALL_LOGITS_CHUNK : LNL_DEFAULT_CHUNK;
@@ -259,6 +260,7 @@ lnl_status engine_layout_scratch(lnl_engine *e, lnl_arena *arena) {
   const lnl_hparams *hp = &e->model.hp;
   e->attn_scratch_stride = align_up(attn_scratch_bytes(hp->d_head, hp->d_value), MEM_ALIGN);
   e->attn_scratch = arena_take(arena, e->attn_scratch_stride * e->pool.thread_count);
+  e->thread_blocks = arena_take(arena, pool_thread_bytes() * (e->pool.thread_count - 1));
   e->sampler.candidates = arena_take(arena, (uint64_t)hp->n_vocab * sizeof *e->sampler.candidates);
   e->history = arena_take(arena, (uint64_t)e->options.n_ctx * sizeof *e->history);
   return LNL_OK;
@@ -303,6 +305,14 @@ static lnl_status use_mappings(lnl_engine *e) {
   return LNL_OK;
 }
 
+static lnl_status take_headroom(lnl_engine *e) {
+  if (mem_headroom_bytes() == 0) return LNL_OK;
+  void *room = mem_alloc((size_t)mem_headroom_bytes());
+  if (!room) return error_set(&e->error, LNL_OUT_OF_MEMORY, "the host refused room for prompts");
+  mem_free(room);
+  return LNL_OK;
+}
+
 static lnl_status bind_all(lnl_engine *e) {
   LNL_TRY(bind_scope(e, &e->tables, engine_layout_tables, "tables"));
   LNL_TRY(bind_scope(e, &e->weights, engine_layout_weights, "weights"));
@@ -310,6 +320,7 @@ static lnl_status bind_all(lnl_engine *e) {
   LNL_TRY(bind_scope(e, &e->cache, engine_layout_cache, "key-value cache"));
   LNL_TRY(bind_scope(e, &e->slab, engine_layout_slab, "activations"));
   LNL_TRY(bind_scope(e, &e->scratch, engine_layout_scratch, "scratch"));
+  LNL_TRY(take_headroom(e));
   LNL_TRY(use_mappings(e));
   sample_params greedy = {.top_p = 1, .repeat_penalty = 1};
   return sample_set(&e->sampler, &greedy, &e->error);
@@ -361,6 +372,16 @@ lnl_status lnl_tokenize(lnl_engine *e, const char *text, size_t bytes, uint32_t 
 }
 
 struct lnl_pool *lnl_get_pool(lnl_engine *e) { return &e->pool; }
+
+uint8_t *lnl_get_thread_block(lnl_engine *e, uint32_t thread) {
+  if (e->phase != PHASE_BOUND || thread == 0 || thread >= e->pool.thread_count) return NULL;
+  return e->thread_blocks + pool_thread_bytes() * (thread - 1);
+}
+
+void lnl_use_one_thread(lnl_engine *e) {
+  pool_use_one(&e->pool);
+  e->threads = (lnl_threads){1, "NOT_STARTED", "the other threads did not start", true};
+}
 
 lnl_info lnl_get_info(const lnl_engine *e) {
   lnl_info info = {

@@ -27,6 +27,7 @@ typedef struct mapped_shard {
 
 struct lnl_engine {
   lnl_host host;
+  lnl_threads threads;
   lnl_error error;
   engine_phase phase;
 
@@ -57,6 +58,7 @@ struct lnl_engine {
   lnl_pool pool;
   uint8_t *attn_scratch; /* [threads], attn_scratch_stride apart */
   uint64_t attn_scratch_stride;
+  uint8_t *thread_blocks; /* [threads - 1], pool_thread_bytes() each: stacks of the other threads */
   int32_t *history; /* [n_ctx] */
   lnl_sampler sampler;
 
@@ -74,6 +76,7 @@ struct lnl_engine {
   uint32_t n_past;      /* positions in the cache */
   uint32_t n_total;     /* ids in the history, n_past included */
   bool full;            /* one id was sampled beyond the context */
+  uint32_t step_limit;  /* of one lnl_eval; 0: none */
   bool running;         /* exec is suspended in the middle of a step */
   uint32_t logits_rows; /* 0: none ready */
   lnl_exec exec;
@@ -104,7 +107,7 @@ typedef struct budget_suggestion {
   uint64_t saves_bytes;
   bool sufficient; /* found by planning again with it */
 } budget_suggestion;
-enum { BUDGET_MAX_SUGGESTIONS = 5 };
+enum { BUDGET_MAX_SUGGESTIONS = 6 };
 
 /* Fills e->budget by measuring every scope; nothing is bound. */
 lnl_status budget_make(lnl_engine *e);

@@ -140,7 +140,8 @@ static void op_attn(const lnl_exec *x, const operands *o) {
   lnl_attn a = {
       .k = kv_k(x->kv, o->step->layer),
       .v = kv_v(x->kv, o->step->layer),
-      .kv_f16 = x->kv->type == KV_F16,
+      .kv = kv_attn(x->kv->type),
+      .n_ctx = x->kv->n_ctx,
       .n_head = hp->n_head,
       .n_kv_head = hp->n_kv_head,
       .d_head = hp->d_head,
@@ -230,7 +231,8 @@ lnl_status exec_run(lnl_exec *x, lnl_weight **weight) {
   const lnl_plan *plan = x->plan;
   LNL_ASSERT(x->n_tok >= 1 && x->n_tok <= plan->token_rows && x->output_begin <= x->n_tok);
   LNL_ASSERT(x->n_tok - x->output_begin <= plan->output_rows);
-  uint32_t end = x->output_begin < x->n_tok ? plan->step_count : plan->output_step;
+  uint32_t last = x->output_begin < x->n_tok ? plan->step_count : plan->output_step;
+  uint32_t end = x->step_limit ? u32_min(last, x->step + x->step_limit) : last;
   lnl_weight *missing = NULL;
   for (x->ready_end = x->step; x->ready_end < end; x->ready_end++) {
     int32_t index = plan->steps[x->ready_end].weight;
@@ -245,9 +247,11 @@ lnl_status exec_run(lnl_exec *x, lnl_weight **weight) {
     if (status < 0) return status;
     x->step = x->ready_end;
   }
-  if (!missing) return LNL_OK;
-  *weight = missing;
-  return LNL_NEED_BYTES;
+  if (missing) {
+    *weight = missing;
+    return LNL_NEED_BYTES;
+  }
+  return x->step < last ? LNL_MORE : LNL_OK;
 }
 
 const float *exec_logits(const lnl_exec *x) { return f32_at(x, &x->plan->values[x->plan->logits], 0); }

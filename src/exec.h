@@ -21,10 +21,12 @@ typedef struct lnl_exec {
   uint32_t position;         /* of the first token */
   uint32_t output_begin;     /* first token whose logits are wanted; n_tok: none */
   uint32_t step;             /* where to go on: 0 at the start */
+  uint32_t step_limit;       /* most steps a call; 0: all */
   uint32_t ready_end;        /* private: steps before it have their weights */
 } lnl_exec;
 
-/* LNL_OK when all steps ran; LNL_NEED_BYTES with *weight set to the one that
+/* LNL_OK when all steps ran; LNL_MORE after step_limit steps, so that a host
+ * with a clock can time each; LNL_NEED_BYTES with *weight set to the one that
  * is missing; LNL_THREAD_LOST. The result does not depend on the number of
  * threads, to the bit. Allocates nothing. */
 lnl_status exec_run(lnl_exec *x, lnl_weight **weight);

@@ -50,6 +50,7 @@ static void json_host(const lnl_engine *e, lnl_text *text) {
   FLAG(sync_read);
   FLAG(range_read);
   FLAG(isolated);
+  FLAG(can_wait);
 #undef FLAG
   text_addf(text, "\"threads\":%u,\"max_memory_bytes\":%llu}", h->threads, ULL(h->max_memory_bytes));
 }
@@ -109,8 +110,9 @@ static uint32_t memory_lines(const lnl_engine *e, memory_line out[MEMORY_LINES])
   fmt_print(out[3].note, sizeof out[3].note,
             "activations: %llu bytes for decode, %llu for prefill of %u tokens", ULL(e->decode.slab_bytes),
             ULL(e->prefill.slab_bytes), e->options.chunk);
-  out[4] = (memory_line){
-      .name = "scratch", .bytes = m->scratch, .note = "attention tiles, sampler, token history"};
+  out[4] = (memory_line){.name = "scratch",
+                         .bytes = m->scratch,
+                         .note = "attention tiles, stacks of threads, sampler, token history"};
   out[5] = (memory_line){
       .name = "header", .bytes = headers, .note = "the file's metadata, kept for the tokenizer"};
   out[6] =
@@ -141,19 +143,23 @@ static void json_suggestions(const lnl_engine *e, lnl_text *text) {
 
 /* Things that the user may not expect; each a code and a sentence. */
 typedef struct warning {
-  const char *code, *text;
+  const char *code;
+  char text[160];
 } warning;
 enum { MAX_WARNINGS = 3 };
 
 static uint32_t warnings(const lnl_engine *e, warning out[MAX_WARNINGS]) {
   uint32_t count = 0;
-  if (e->host.threads > 1 && e->pool.thread_count == 1) {
-    out[count++] =
-        e->host.kind == HOST_BROWSER && !e->host.isolated
-            ? (warning){"ONE_THREAD", "more threads were asked for, but the page is not cross-origin "
-                                      "isolated: running on 1"}
-            : (warning){"ONE_THREAD",
-                        "more threads were asked for, but this module is built for 1: running on 1"};
+  if (e->threads.notable) {
+    warning *w = &out[count++];
+    uint32_t asked = e->host.threads_asked, n = e->threads.count;
+    w->code = n == 1 ? "ONE_THREAD" : "THREADS_CLAMPED";
+    if (asked) {
+      fmt_print(w->text, sizeof w->text, "%u threads were asked for: running on %u, because %s", asked, n,
+                e->threads.text);
+    } else {
+      fmt_print(w->text, sizeof w->text, "running on %u thread, because %s", n, e->threads.text);
+    }
   }
   if (host_isa() == ISA_SIMD128) {
     out[count++] =
@@ -173,7 +179,9 @@ void lnl_explain_json(const lnl_engine *e, lnl_text *text) {
             e->budget.fits ? "true" : "false", e->options.n_ctx, e->budget.max_ctx,
             kv_type_name((kv_type)e->options.kv), e->options.chunk);
   json_host(e, text);
-  text_addf(text, ",\"module\":\"%s\",\"threads\":%u,", host_isa_name(host_isa()), e->pool.thread_count);
+  text_addf(text, ",\"module\":\"%s\",\"threads\":%u,\"threads_asked\":%u,", host_isa_name(host_isa()),
+            e->threads.count, e->host.threads_asked);
+  text_addf(text, "\"threads_reason\":{\"code\":\"%s\",\"text\":\"%s\"},", e->threads.code, e->threads.text);
   json_model(e, text);
   text_addf(text, ",\"total_bytes\":%llu,\"limit_bytes\":", ULL(e->budget.planned.total));
   if (e->budget.limit_bytes == UINT64_MAX) {
@@ -205,12 +213,11 @@ void lnl_explain_json(const lnl_engine *e, lnl_text *text) {
   text_addf(text, "]}");
 }
 
+/* The loader's staging is scratch that lives as long as the engine. */
 static void json_memory(lnl_text *text, const char *name, const lnl_memory *m) {
-  text_addf(text,
-            "\"%s\":{\"weights\":%llu,\"kv\":%llu,\"slab\":%llu,\"scratch\":%llu,\"tables\":%llu,\"staging\":"
-            "%llu,\"total\":%llu}",
-            name, ULL(m->weights), ULL(m->kv), ULL(m->slab), ULL(m->scratch), ULL(m->tables), ULL(m->staging),
-            ULL(m->total));
+  text_addf(text, "\"%s\":{\"weights\":%llu,\"kv\":%llu,\"slab\":%llu,\"scratch\":%llu,", name,
+            ULL(m->weights), ULL(m->kv), ULL(m->slab), ULL(m->scratch + m->staging));
+  text_addf(text, "\"tables\":%llu,\"total\":%llu}", ULL(m->tables), ULL(m->total));
 }
 
 void lnl_memory_json(const lnl_engine *e, lnl_text *text) {
@@ -232,9 +239,16 @@ static void json_plan(const lnl_engine *e, lnl_text *text, const char *name, con
     if (s->in0 != NO_VALUE) text_addf(text, ",\"in0\":%d", s->in0);
     if (s->in1 != NO_VALUE) text_addf(text, ",\"in1\":%d", s->in1);
     if (s->weight != NO_WEIGHT) {
+      const lnl_weight *w = &e->model.weights[s->weight];
       text_addf(text, ",\"weight\":");
-      text_json_string(text, e->model.weights[s->weight].stored->name);
+      text_json_string(text, w->stored->name);
+      text_addf(
+          text,
+          ",\"type\":\"%s\",\"form\":\"%s\",\"kernel\":\"%s\",\"weight_bytes\":%llu,\"weight_values\":%llu",
+          w->form->name, place_hold_name(w->place.hold), w->place.kernel, ULL(w->place.resident_bytes),
+          ULL(w->stored->shape[0] * w->stored->shape[1]));
     }
+    if (s->sync) text_addf(text, ",\"sync\":true");
     text_addf(text, "}");
   }
   text_addf(text, "],\"values\":[");
@@ -347,8 +361,8 @@ void lnl_explain_text(const lnl_engine *e, lnl_text *text) {
   text_addf(text, "%.*s: %s, %u layers, d_model %u, %u/%u heads, vocabulary %u, tokenizer %s\n",
             (int)u64_min(name.bytes, 80), (const char *)name.data, e->model.arch->name, hp->n_layer,
             hp->d_model, hp->n_head, hp->n_kv_head, hp->n_vocab, tokenizer_name(e->tok_kind));
-  text_addf(text, "host %s, module %s, %u thread%s, context %u of %u\n", host_kind_name(e->host.kind),
-            host_isa_name(host_isa()), e->pool.thread_count, e->pool.thread_count == 1 ? "" : "s",
+  text_addf(text, "host %s, module %s, %u thread%s (%s), context %u of %u\n", host_kind_name(e->host.kind),
+            host_isa_name(host_isa()), e->threads.count, e->threads.count == 1 ? "" : "s", e->threads.text,
             e->options.n_ctx, hp->n_ctx_train);
   if (b->fits) {
     text_addf(text, "FITS; the largest context that fits is %u\n\nmemory\n", b->max_ctx);

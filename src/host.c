@@ -12,6 +12,31 @@ lnl_isa host_isa(void) {
 #endif
 }
 
+/* Above this many hardware threads the rest are mostly siblings of the same
+ * cores, or slow ones, and equal shares wait for the slowest. */
+enum { ALL_UP_TO = 4, AUTO_MOST = 8 };
+
+static uint32_t auto_threads(uint32_t cores) {
+  return cores <= ALL_UP_TO ? cores : u32_min(u32_max(cores / 2, ALL_UP_TO), AUTO_MOST);
+}
+
+lnl_threads host_choose_threads(const lnl_host *host, bool can_share, uint32_t limit) {
+  uint32_t asked = host->threads_asked, cores = u32_max(host->threads, 1);
+  bool browser = host->kind == HOST_BROWSER;
+  if (asked == 1) return (lnl_threads){1, "ASKED_FOR_ONE", "asked for 1", false};
+  if (cores == 1) return (lnl_threads){1, "ONE_CORE", "the host has one core", asked > 1};
+  if (browser && !host->isolated)
+    return (lnl_threads){1, "NOT_ISOLATED", "the page is not cross-origin isolated", true};
+  if (browser && !host->can_wait)
+    return (lnl_threads){1, "MAIN_THREAD", "the main thread of a page may not wait for others", true};
+  if (!can_share)
+    return (lnl_threads){1, "NO_SHARED_MEMORY", "this module has no memory that threads could share", asked > 1};
+  if (asked > limit && cores > limit) return (lnl_threads){limit, "LIMIT", "more than that are not supported", true};
+  if (asked > cores) return (lnl_threads){cores, "CORES", "the host has no more cores", true};
+  if (asked) return (lnl_threads){asked, "ASKED_FOR", "as many as were asked for", false};
+  return (lnl_threads){u32_min(auto_threads(cores), limit), "AUTO", "chosen for the cores of the host", false};
+}
+
 const char *host_kind_name(lnl_host_kind kind) {
   switch (kind) {
   case HOST_BROWSER:

@@ -16,10 +16,21 @@ typedef struct lnl_host {
   bool sync_read;            /* the source can be read synchronously (file, OPFS handle) */
   bool range_read;           /* the source can be read at any offset */
   bool isolated;             /* shared memory is allowed (cross-origin isolated page) */
-  uint32_t threads;          /* worth using, at least 1 */
+  bool can_wait;             /* a browser's thread that runs the engine may wait for others (no page's main one) */
+  uint32_t threads;          /* hardware threads that there are, at least 1 */
+  uint32_t threads_asked;    /* how many the user wants; 0: let the core choose */
   uint64_t max_memory_bytes; /* ceiling of the heap: probed or budgeted; 0 = unknown, the address space is the
                                 limit */
 } lnl_host;
+
+/* How many threads compute, and why so many. */
+typedef struct lnl_threads {
+  uint32_t count;
+  const char *code, *text; /* static storage */
+  bool notable;            /* fewer than were asked for, or than would be possible: worth a warning */
+} lnl_threads;
+/* can_share: this module can share memory. limit: most threads it has room for. */
+lnl_threads host_choose_threads(const lnl_host *host, bool can_share, uint32_t limit);
 
 /* The instruction set that this module was compiled for. */
 lnl_isa host_isa(void);

@@ -51,7 +51,7 @@ uint32_t lnl_shard_count(const lnl_engine *e);
 typedef struct lnl_plan_options {
   uint32_t n_ctx;        /* tokens; 0: the smaller of the model's own and LNL_DEFAULT_CONTEXT */
   uint64_t budget_bytes; /* limit on all memory; 0: what the host says */
-  uint32_t kv;           /* kv_type of kv.h: 0 auto, 1 f32, 2 f16 */
+  uint32_t kv;           /* kv_type of kv.h: 0 auto, 1 f32, 2 f16, 3 q8_0, 4 q4_0 */
   uint32_t chunk;        /* most tokens a prefill step; 0: default */
   bool all_logits;       /* keep the logits of each position, not only the last */
 } lnl_plan_options;
@@ -121,10 +121,17 @@ lnl_status lnl_tokenize(lnl_engine *e, const char *text, size_t bytes, uint32_t 
 
 /* --- threads ------------------------------------------------------------------------- */
 struct lnl_pool;
-/* The threads that compute; as many as the host has, if this build can share
- * memory, else one. The host starts one for each number from 1 on, and lets it
- * run pool_thread_main (pool.h) until lnl_close has returned. */
+/* The threads that compute; how many, host_choose_threads (host.h) says. After
+ * lnl_bind the host starts one for each number from 1 on, which runs
+ * pool_thread_main (pool.h) until pool_stop; it must have returned before
+ * lnl_close. */
 struct lnl_pool *lnl_get_pool(lnl_engine *e);
+/* Memory for the stack of that thread, pool_thread_bytes() of it, 64-byte
+ * aligned; NULL before lnl_bind, and for a number that there is not. */
+uint8_t *lnl_get_thread_block(lnl_engine *e, uint32_t thread);
+/* The host could not start the others: the engine computes on one thread, and
+ * explain says so. Not during lnl_eval. */
+void lnl_use_one_thread(lnl_engine *e);
 
 /* --- session ------------------------------------------------------------------------- */
 struct sample_params;
@@ -138,6 +145,12 @@ int32_t lnl_prompt(lnl_engine *e, const int32_t *ids, uint32_t count, bool reuse
 /* Evaluates the next chunk of the timeline. OK: logits of its end are ready.
  * MORE: call again. NEED_BYTES: feed, call again. CONTEXT_FULL: no room. */
 lnl_status lnl_eval(lnl_engine *e);
+/* From now on an lnl_eval runs at most so many steps of the plan and then
+ * returns MORE; 0: whole chunks. For a host that times each step: the core has
+ * no clock. */
+void lnl_set_step_limit(lnl_engine *e, uint32_t steps);
+/* The step with which the next lnl_eval goes on; 0 between chunks. */
+uint32_t lnl_next_step(const lnl_engine *e);
 /* Samples from the last logits and appends the id to the timeline. Returns the
  * id, or BAD_STATE when no logits are ready. */
 int32_t lnl_sample(lnl_engine *e);

@@ -255,6 +255,8 @@ void mem_free(void *data) {
 
 static uint64_t host_bytes(void) { return memory_pages() * PAGE_BYTES; }
 
+uint64_t mem_headroom_bytes(void) { return PAGE_BYTES; }
+
 uint64_t mem_plan_host_bytes(const uint64_t *block_bytes, size_t count) {
   heap_init();
   uint64_t top = heap_top;
@@ -337,6 +339,8 @@ void mem_free(void *data) {
 }
 
 static uint64_t host_bytes(void) { return stats.live_bytes; }
+
+uint64_t mem_headroom_bytes(void) { return 0; }
 
 uint64_t mem_plan_host_bytes(const uint64_t *block_bytes, size_t count) {
   uint64_t total = stats.live_bytes;

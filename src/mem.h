@@ -33,6 +33,11 @@ void mem_reset_high_water(void);
  * (0 entries are skipped): the same arithmetic as mem_alloc, nothing done. */
 uint64_t mem_plan_host_bytes(const uint64_t *block_bytes, size_t count);
 
+/* Room that an engine sets aside for short-lived blocks (a prompt, a text), so
+ * that these do not make memory grow: it is taken and given back at once.
+ * 0 where the heap is not ours. */
+uint64_t mem_headroom_bytes(void);
+
 /* Test hook: the nth allocation from now (1 = the next) fails; 0 switches it
  * off. Counts down once. */
 void mem_fail_at(uint64_t nth);

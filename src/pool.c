@@ -4,8 +4,15 @@
  * native build (tests), and one thread, which never waits. */
 #if defined(__wasm_atomics__)
 #define POOL_SHARED 1
+static int32_t wait32(int32_t *word, int32_t seen, int64_t nanoseconds) {
+  return __builtin_wasm_memory_atomic_wait32(word, seen, nanoseconds);
+}
+/* The baseline compiler of Node 20 loses local variables at this instruction.
+ * Through a pointer that nobody sees through (wasm-opt inlines as well) it
+ * stays in a function that has none to lose. */
+static int32_t (*volatile const wait32_alone)(int32_t *, int32_t, int64_t) = wait32;
 static bool wait_for_change(uint32_t *word, uint32_t seen, int64_t nanoseconds) {
-  return __builtin_wasm_memory_atomic_wait32((int32_t *)word, (int32_t)seen, nanoseconds) != 2;
+  return wait32_alone((int32_t *)word, (int32_t)seen, nanoseconds) != 2;
 }
 static void wake_all(uint32_t *word) { __builtin_wasm_memory_atomic_notify((int32_t *)word, UINT32_MAX); }
 #elif !defined(__wasm__)
@@ -43,6 +50,20 @@ bool pool_can_share(void) { return POOL_SHARED; }
 void pool_init(lnl_pool *pool, uint32_t thread_count) {
   LNL_ASSERT(thread_count >= 1 && thread_count <= POOL_MAX_THREADS);
   *pool = (lnl_pool){.thread_count = POOL_SHARED ? thread_count : 1};
+}
+
+uint64_t pool_thread_bytes(void) {
+#if defined(__wasm_atomics__)
+  return POOL_STACK_BYTES + align_up(__builtin_wasm_tls_size(), 64);
+#else
+  return 0; /* the system gives its threads their stacks */
+#endif
+}
+
+void pool_use_one(lnl_pool *pool) {
+  pool_stop(pool); /* those that come late find nothing to do */
+  pool->thread_count = 1;
+  __atomic_store_n(&pool->lost, 0, __ATOMIC_RELEASE);
 }
 
 static uint32_t load(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }

@@ -42,6 +42,15 @@ bool pool_barrier(lnl_pool *pool);
 /* The body of thread 1.. thread_count - 1: serves jobs until pool_stop. */
 void pool_thread_main(lnl_pool *pool, uint32_t thread);
 
+/* What each thread but the caller needs of the engine's memory: in wasm its
+ * stack of POOL_STACK_BYTES and, above it, its thread-local variables. */
+enum { POOL_STACK_BYTES = 128 << 10 };
+uint64_t pool_thread_bytes(void);
+
+/* The other threads could not be started, or are gone for good: the caller
+ * computes alone from now on. Not during pool_run. */
+void pool_use_one(lnl_pool *pool);
+
 /* The host saw a thread die. May be called from any thread. */
 void pool_report_lost(lnl_pool *pool);
 /* Lets the threads return from pool_thread_main. */

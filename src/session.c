@@ -81,7 +81,9 @@ lnl_status lnl_eval(lnl_engine *e) {
     start_chunk(e);
   }
   lnl_weight *missing = NULL;
+  e->exec.step_limit = e->step_limit;
   lnl_status status = exec_run(&e->exec, &missing);
+  if (status == LNL_MORE) return LNL_MORE;
   if (status == LNL_NEED_BYTES) return engine_ask_for(e, missing);
   if (status < 0) {
     e->phase = PHASE_FAILED;
@@ -92,6 +94,10 @@ lnl_status lnl_eval(lnl_engine *e) {
   e->logits_rows = e->exec.n_tok - e->exec.output_begin;
   return e->n_past < e->n_total ? LNL_MORE : LNL_OK;
 }
+
+void lnl_set_step_limit(lnl_engine *e, uint32_t steps) { e->step_limit = steps; }
+
+uint32_t lnl_next_step(const lnl_engine *e) { return e->running ? e->exec.step : 0; }
 
 const float *lnl_logits(const lnl_engine *e, uint32_t *rows) {
   *rows = e->logits_rows;

@@ -166,6 +166,33 @@ VEC_INLINE bool vec_dot_i32_is_fast(void) {
 extern bool vec_native_dot_i32_is_fast; /* forms.c */
 static inline bool vec_dot_i32_is_fast(void) { return vec_native_dot_i32_is_fast; }
 #endif
+
+/* Whether the second operand of the dot product to 32 bits may use all of its
+ * 8 bits, unsigned and without saturation, as with VNNI. An engine chooses
+ * once, so the largest product speaks for all: 4 * 255 * 127. */
+#if defined(__wasm__)
+#define vec_dot_u8_i32 vec_relaxed_dot_i32
+VEC_INLINE bool vec_dot_takes_u8(void) {
+  v128_t a = wasm_i8x16_splat(127), b = wasm_i8x16_splat(-1);
+  VEC_KEEP(a);
+  VEC_KEEP(b);
+  return wasm_i32x4_extract_lane(vec_relaxed_dot_i32(a, b, vec_zero()), 0) == 129540;
+}
+#else
+VEC_INLINE v128_t vec_dot_u8_i32(v128_t i8, v128_t u8, v128_t acc) {
+  int8_t a[16];
+  uint8_t b[16];
+  int32_t sum[4];
+  memcpy(a, &i8, 16);
+  memcpy(b, &u8, 16);
+  memcpy(sum, &acc, 16);
+  for (int i = 0; i < 16; i++) sum[i / 4] += a[i] * b[i];
+  memcpy(&acc, sum, 16);
+  return acc;
+}
+extern bool vec_native_dot_takes_u8; /* forms.c */
+static inline bool vec_dot_takes_u8(void) { return vec_native_dot_takes_u8; }
+#endif
 #endif
 
 /* ones: vec_opaque_i16(1). */

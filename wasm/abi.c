@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../src/mem.h"
+#include "../src/pool.h"
 #include "../src/sample.h"
 #include "../src/tok.h"
 
@@ -32,7 +33,8 @@ const char *lnl_abi_status_remedy(int32_t status) { return lnl_status_remedy((ln
 /* A count of bytes that came as a double; what is not one becomes unknown. */
 static uint64_t as_u64(double n, uint64_t unknown) { return n >= 0 && n < 0x1p63 ? (uint64_t)n : unknown; }
 
-lnl_engine *lnl_abi_open(uint32_t host_kind, uint32_t flags, uint32_t threads, double max_memory_bytes) {
+lnl_engine *lnl_abi_open(uint32_t host_kind, uint32_t flags, uint32_t threads, uint32_t threads_asked,
+                         double max_memory_bytes) {
   lnl_host host = {
       .kind = host_kind <= HOST_NATIVE ? (lnl_host_kind)host_kind : HOST_BROWSER,
       .can_map = flags & 1,
@@ -41,7 +43,9 @@ lnl_engine *lnl_abi_open(uint32_t host_kind, uint32_t flags, uint32_t threads, d
       .sync_read = flags & 8,
       .range_read = flags & 16,
       .isolated = flags & 32,
+      .can_wait = flags & 64,
       .threads = u32_max(threads, 1),
+      .threads_asked = threads_asked,
       .max_memory_bytes = as_u64(max_memory_bytes, 0),
   };
   abi_engine *a = mem_alloc(sizeof *a);
@@ -198,6 +202,20 @@ uint32_t lnl_abi_logits_rows(lnl_engine *e) {
   return rows;
 }
 double lnl_abi_logprob(lnl_engine *e, uint32_t row, int32_t id) { return lnl_logprob(core(e), row, id); }
+
+uint32_t lnl_abi_thread_count(lnl_engine *e) { return lnl_get_pool(core(e))->thread_count; }
+
+uint8_t *lnl_abi_thread_tls(lnl_engine *e, uint32_t thread) {
+  uint8_t *block = lnl_get_thread_block(core(e), thread);
+  return block ? block + POOL_STACK_BYTES : NULL;
+}
+/* The stack grows down from where the thread-local variables begin. */
+uint8_t *lnl_abi_thread_stack(lnl_engine *e, uint32_t thread) { return lnl_abi_thread_tls(e, thread); }
+
+void lnl_abi_thread_main(lnl_engine *e, uint32_t thread) { pool_thread_main(lnl_get_pool(core(e)), thread); }
+void lnl_abi_thread_lost(lnl_engine *e) { pool_report_lost(lnl_get_pool(core(e))); }
+void lnl_abi_threads_stop(lnl_engine *e) { pool_stop(lnl_get_pool(core(e))); }
+void lnl_abi_use_one_thread(lnl_engine *e) { lnl_use_one_thread(core(e)); }
 
 double lnl_abi_number(lnl_engine *e, uint32_t which) {
   lnl_info info = lnl_get_info(core(e));

@@ -9,7 +9,7 @@
 
 #include "../src/lineal.h"
 
-enum { LNL_ABI_VERSION = 1 }; /* js-glue/abi.js refuses another number */
+enum { LNL_ABI_VERSION = 2 }; /* js-glue/abi.js refuses another number */
 uint32_t lnl_abi_version(void);
 uint32_t lnl_abi_isa(void); /* lnl_isa of this module */
 /* NUL-terminated, static. */
@@ -18,8 +18,10 @@ const char *lnl_abi_status_text(int32_t status);
 const char *lnl_abi_status_remedy(int32_t status);
 
 /* flags: 1 can_map, 2 can_grow, 4 memory64, 8 sync_read, 16 range_read,
- * 32 isolated. max_memory_bytes 0 = unknown. Returns 0 when out of memory. */
-lnl_engine *lnl_abi_open(uint32_t host_kind, uint32_t flags, uint32_t threads, double max_memory_bytes);
+ * 32 isolated, 64 can_wait. threads: hardware threads; threads_asked 0: the core
+ * chooses. max_memory_bytes 0 = unknown. Returns 0 when out of memory. */
+lnl_engine *lnl_abi_open(uint32_t host_kind, uint32_t flags, uint32_t threads, uint32_t threads_asked,
+                         double max_memory_bytes);
 void lnl_abi_close(lnl_engine *e);
 /* The message of the last failure of e, NUL-terminated. */
 const char *lnl_abi_error(lnl_engine *e);
@@ -35,7 +37,7 @@ uint32_t lnl_abi_shard_count(lnl_engine *e);  /* 1 unless split.count says more 
 
 /* --- plan ------------------------------------------------------------------- */
 /* n_ctx 0: the smaller of the model's own and 2048. budget_bytes 0: none.
- * kv: 0 auto, 1 f32, 2 f16. chunk 0: default. all_logits: keep the logits of
+ * kv: 0 auto, 1 f32, 2 f16, 3 q8_0, 4 q4_0. chunk 0: default. all_logits: keep the logits of
  * each prompt position (for logits and perplexity). status OK even when it
  * does not fit: lnl_abi_number(e, NUM_FITS) tells. */
 int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_t kv, uint32_t chunk,
@@ -105,6 +107,22 @@ const float *lnl_abi_logits(lnl_engine *e);
 uint32_t lnl_abi_logits_rows(lnl_engine *e);
 /* Natural log of the model's probability of id at that row, unmodified. */
 double lnl_abi_logprob(lnl_engine *e, uint32_t row, int32_t id);
+
+/* --- threads (modules of the -mt builds; others always have one) ------------- */
+/* How many threads compute, that of the caller (0) among them. After
+ * lnl_abi_bind the host gives each other one an instance over the same memory,
+ * sets its __stack_pointer to thread_stack, calls __wasm_init_tls(thread_tls)
+ * if the module has it, and then thread_main, which returns only after
+ * threads_stop. lnl_abi_close and lnl_abi_use_one_thread come after that. */
+uint32_t lnl_abi_thread_count(lnl_engine *e);
+uint8_t *lnl_abi_thread_stack(lnl_engine *e, uint32_t thread); /* its upper end; NULL: no such thread */
+uint8_t *lnl_abi_thread_tls(lnl_engine *e, uint32_t thread);
+void lnl_abi_thread_main(lnl_engine *e, uint32_t thread);
+/* A thread died: evaluation fails with THREAD_LOST from now on. From any thread. */
+void lnl_abi_thread_lost(lnl_engine *e);
+void lnl_abi_threads_stop(lnl_engine *e);
+/* The others could not be started: go on with one. */
+void lnl_abi_use_one_thread(lnl_engine *e);
 
 /* --- numbers --------------------------------------------------------------------- */
 enum {

@@ -11,6 +11,7 @@
  *     -Wl,--strip-debug -o dist/test/kernels-base.wasm
  */
 #include "kernel_cases.h"
+#include "src/vec.h"
 
 #define EXPORT(name) __attribute__((export_name(#name))) name
 
@@ -96,13 +97,12 @@ void EXPORT(form_activate)(uint32_t index, void *scratch, const float *x, uint32
   for (size_t t = 0; t < n_tok; t++)
     quant_q8(view.q + t * k, view.d + t * (k / 32), view.sums + t * (k / 16), x + t * k, k);
 }
-/* Rows row_begin..row_end-1 of y = x W^T; scratch as form_activate left it. */
-void EXPORT(form_matmul)(uint32_t index, const uint8_t *w, void *scratch, float *y, uint32_t k,
-                         uint32_t n_row, uint32_t n_tok, uint32_t row_begin, uint32_t row_end) {
-  const lnl_form *form = form_at(index);
+static void run_matmul(const lnl_form *form, void (*matmul)(const lnl_matmul *), const uint8_t *w,
+                       uint64_t row_bytes, void *scratch, float *y, uint32_t k, uint32_t n_row, uint32_t n_tok,
+                       uint32_t row_begin, uint32_t row_end) {
   lnl_matmul m = {0};
   m.w = w;
-  m.row_bytes = form_row_bytes(form, k);
+  m.row_bytes = row_bytes;
   m.k = k;
   m.row_begin = row_begin;
   m.row_end = row_end;
@@ -113,17 +113,65 @@ void EXPORT(form_matmul)(uint32_t index, const uint8_t *w, void *scratch, float 
     m.x_q8 = q8_view(scratch, k, n_tok);
   else
     m.x_f32 = scratch;
-  form->matmul(&m);
+  matmul(&m);
 }
-/* One token's attention; k and v as in kernels.h. */
+/* Rows row_begin..row_end-1 of y = x W^T; scratch as form_activate left it. */
+void EXPORT(form_matmul)(uint32_t index, const uint8_t *w, void *scratch, float *y, uint32_t k,
+                         uint32_t n_row, uint32_t n_tok, uint32_t row_begin, uint32_t row_end) {
+  const lnl_form *form = form_at(index);
+  run_matmul(form, form->matmul, w, form_row_bytes(form, k), scratch, y, k, n_row, n_tok, row_begin, row_end);
+}
+/* Bytes of a packed group of k values a row; 0 where the form has no packing,
+ * and then none of the functions below may be called. */
+uint32_t EXPORT(packing_bytes)(uint32_t index, uint32_t k) {
+  return form_at(index)->packing ? (uint32_t)form_group_bytes(form_at(index), k) : 0;
+}
+const char *EXPORT(packing_kernel)(uint32_t index) { return form_at(index)->packing->kernel; }
+/* Packs row_count stored rows, group after group. */
+void EXPORT(packing_pack)(uint32_t index, const uint8_t *src, uint32_t row_count, uint8_t *dst, uint32_t k) {
+  const lnl_form *form = form_at(index);
+  const uint64_t row_bytes = form_row_bytes(form, k);
+  for (uint32_t row = 0; row < row_count; row += FORM_GROUP, dst += form_group_bytes(form, k))
+    form->packing->pack(src + row * row_bytes, row_bytes, u32_min(FORM_GROUP, row_count - row), dst, k);
+}
+void EXPORT(packing_matmul)(uint32_t index, const uint8_t *w, void *scratch, float *y, uint32_t k,
+                            uint32_t n_row, uint32_t n_tok, uint32_t row_begin, uint32_t row_end) {
+  const lnl_form *form = form_at(index);
+  run_matmul(form, form->packing->matmul, w, form_group_bytes(form, k), scratch, y, k, n_row, n_tok, row_begin,
+             row_end);
+}
+#if LNL_VEC
+/* Reads `bytes` (a multiple of 128), as fast as one can: what a kernel that
+ * streams weights is measured against. */
+uint32_t EXPORT(read_loop)(const uint8_t *src, uint32_t bytes) {
+  v128_t sum[4] = {vec_zero(), vec_zero(), vec_zero(), vec_zero()};
+  for (const uint8_t *end = src + bytes; src < end; src += 128)
+    VEC_UNROLL for (int i = 0; i < 8; i++) sum[i % 4] = wasm_i32x4_add(sum[i % 4], wasm_v128_load(src + 16 * i));
+  const v128_t all = wasm_i32x4_add(wasm_i32x4_add(sum[0], sum[1]), wasm_i32x4_add(sum[2], sum[3]));
+  return (uint32_t)wasm_i32x4_extract_lane(all, 0) ^ (uint32_t)wasm_i32x4_extract_lane(all, 1) ^
+         (uint32_t)wasm_i32x4_extract_lane(all, 2) ^ (uint32_t)wasm_i32x4_extract_lane(all, 3);
+}
+#endif
+/* One token's attention; k, v and kv as in kernels.h. */
 void EXPORT(kernel_attn)(const float *q, const void *k, const void *v, float *out, void *scratch,
-                         uint32_t n_head, uint32_t n_kv_head, uint32_t d_head, uint32_t n_key, uint32_t f16) {
+                         uint32_t n_head, uint32_t n_kv_head, uint32_t d_head, uint32_t n_key,
+                         uint32_t n_ctx, uint32_t kv) {
   lnl_attn a = {0};
   a.q = q, a.k = k, a.v = v, a.out = out, a.scratch = scratch;
   a.n_head = a.head_end = n_head, a.n_kv_head = n_kv_head;
-  a.d_head = a.d_value = d_head, a.n_key = n_key, a.kv_f16 = f16;
+  a.d_head = a.d_value = d_head, a.n_key = n_key, a.n_ctx = n_ctx, a.kv = (attn_kv)kv;
   a.scale = 0.125f;
   attn(&a);
+}
+uint32_t EXPORT(kv_bytes)(uint32_t kv, uint32_t n_ctx, uint32_t n_kv_head, uint32_t d) {
+  return (uint32_t)attn_kv_bytes((attn_kv)kv, n_ctx, n_kv_head, d);
+}
+void EXPORT(kv_store)(void *data, uint32_t kv, uint32_t part, uint32_t n_ctx, uint32_t n_kv_head, uint32_t d,
+                      uint32_t position, const float *row) {
+  attn_kv_store(data, (attn_kv)kv, (attn_part)part, n_ctx, n_kv_head, d, position, row);
+}
+uint32_t EXPORT(attn_scratch)(uint32_t d_head, uint32_t d_value) {
+  return (uint32_t)attn_scratch_bytes(d_head, d_value);
 }
 void EXPORT(kernel_silu_mul)(float *y, const float *gate, const float *up, uint32_t n) {
   silu_mul(y, gate, up, n);

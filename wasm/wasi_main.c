@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "../src/kv.h"
 #include "../src/lineal.h"
 #include "../src/mem.h"
 #include "../src/sample.h"
@@ -15,7 +16,7 @@ enum { EXIT_ERROR = 1, EXIT_DOES_NOT_FIT = 2, HEADER_PIECE = 256 << 10 };
 
 static const char usage[] =
     "lineal (WASI)\n"
-    "  explain FILE [--context N] [--memory BYTES|512MiB|2GiB] [--kv auto|f32|f16] [--json]\n"
+    "  explain FILE [--context N] [--memory BYTES|512MiB|2GiB] [--kv auto|f32|f16|q8_0|q4_0] [--json]\n"
     "  generate FILE --prompt TEXT [--max-tokens N] [--temperature T] [--seed S] [--context N]\n"
     "           [--memory SIZE] [--kv TYPE] [--json]\n";
 
@@ -86,8 +87,9 @@ static bool parse_option(arguments *a, const char *name, const char *value) {
     return end != value && !*end;
   }
   if (!strcmp(name, "--kv")) {
-    a->plan.kv = !strcmp(value, "f32") ? 1 : !strcmp(value, "f16") ? 2 : 0;
-    return a->plan.kv || !strcmp(value, "auto");
+    for (a->plan.kv = 0; a->plan.kv < KV_TYPE_COUNT; a->plan.kv++)
+      if (!strcmp(kv_type_name((kv_type)a->plan.kv), value)) return true;
+    return false;
   }
   if (!strcmp(name, "--context") && parse_count(value, UINT32_MAX, &n)) return (a->plan.n_ctx = (uint32_t)n);
   if (!strcmp(name, "--max-tokens") && parse_count(value, UINT32_MAX, &n))

@@ -1,8 +1,9 @@
 /* The table of forms, and the layout of quantised activations. */
 #include "form_impl.h"
+#include "packings.h"
 
 #if LNL_VEC == 2 && !defined(__wasm__)
-bool vec_native_dot_i32_is_fast = true;
+bool vec_native_dot_i32_is_fast = true, vec_native_dot_takes_u8 = false;
 #endif
 
 #define KERNEL_SUFFIX_ACT_F32 ".f32."
@@ -20,7 +21,7 @@ static const lnl_form forms[] = {
    name##_decode,                                                                                            \
    name##_matmul_scalar,                                                                                     \
    name##_matmul,                                                                                            \
-   NULL},
+   PACKING_OF(name)},
 #include "list.inc"
 #undef LNL_FORM
 };

@@ -2,20 +2,9 @@
  * 6 bits][128 bytes of codes]. Sub-block j of 32 values: d sc_j code - dmin m_j.
  * Codes of sub-blocks 2i and 2i + 1: low and high nibbles of 32 bytes. */
 #include "form_impl.h"
+#include "k_scales.h"
 
 enum { BLOCK = 256, BLOCK_BYTES = 144, SUB_BLOCKS = 8, SCALES_AT = 4, CODES_AT = 16 };
-
-/* Scale and minimum of sub-block j: the low 6 bits of a byte each for j < 4;
- * above, a nibble of a third group of bytes and the top 2 bits of the others. */
-static inline void scale_min(const uint8_t *packed, int j, int *scale, int *min) {
-  if (j < 4) {
-    *scale = packed[j] & 63;
-    *min = packed[j + 4] & 63;
-  } else {
-    *scale = (packed[j + 4] & 15) | (packed[j - 4] >> 6) << 4;
-    *min = packed[j + 4] >> 4 | (packed[j] >> 6) << 4;
-  }
-}
 
 static inline int code_at(const uint8_t *codes, int j, int i) {
   const int byte = codes[j / 2 * 32 + i];

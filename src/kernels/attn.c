@@ -1,12 +1,11 @@
-/* Causal attention of one token: softmax(scale q K^T) V. */
+/* Causal attention of one token: softmax(scale q K^T) V. Caches of blocks: attn_block.c. */
 #include <math.h>
 
 #include "kernels.h"
 #include "../vec.h"
 
-/* Query heads that go through a tile of keys and values together, so that
- * each is loaded once for all of them; and those whose running softmax is held
- * at a time. */
+/* Query heads that share the loads of keys and values, and those of one kv head
+ * whose running softmax is held at a time. */
 enum { ATTN_HEADS = 4, ATTN_SPAN = 64 };
 
 /* Running softmax of one head; the weighted values add up in its output. */
@@ -15,22 +14,23 @@ typedef struct attn_state {
 } attn_state;
 
 uint64_t attn_scratch_bytes(uint32_t d_head, uint32_t d_value) {
-  const uint64_t tile = (uint64_t)ATTN_TILE * (d_head + (uint64_t)d_value), weights = ATTN_HEADS * ATTN_TILE;
-  return align_up((tile + weights) * sizeof(float) + ATTN_SPAN * sizeof(attn_state), 16);
+  const uint64_t bytes = ATTN_HEADS * ATTN_TILE * sizeof(float) + ATTN_SPAN * sizeof(attn_state);
+  return align_up(u64_max(bytes, attn_block_scratch_bytes(d_head, d_value)), 16);
 }
 
-/* Value i of a key or value row, whichever the cache holds. */
-static inline float kv_at(const void *kv, bool f16, size_t i) {
-  return f16 ? half_to_float(((const uint16_t *)kv)[i]) : ((const float *)kv)[i];
+static float key_at(const lnl_attn *a, uint32_t position, uint32_t kv_head, uint32_t i) {
+  return attn_kv_value(a->k, a->kv, ATTN_K, a->n_ctx, a->d_head, position, kv_head, i);
+}
+static float value_at(const lnl_attn *a, uint32_t position, uint32_t kv_head, uint32_t i) {
+  return attn_kv_value(a->v, a->kv, ATTN_V, a->n_ctx, a->d_value, position, kv_head, i);
 }
 
 static float score_scalar(const lnl_attn *a, uint32_t head, uint32_t position) {
   const uint32_t kv_head = head / (a->n_head / a->n_kv_head);
   const float *q = a->q + (size_t)head * a->d_head;
-  const size_t at = ((size_t)position * a->n_kv_head + kv_head) * a->d_head;
   float dot = 0;
   for (uint32_t i = 0; i < a->d_head; i++) {
-    const float product = q[i] * kv_at(a->k, a->kv_f16, at + i);
+    const float product = q[i] * key_at(a, position, kv_head, i);
     dot += product;
   }
   return dot * a->scale;
@@ -47,10 +47,9 @@ void attn_scalar(const lnl_attn *a) {
     float total = 0;
     for (uint32_t p = 0; p < a->n_key; p++) {
       const float weight = expf(score_scalar(a, head, p) - largest);
-      const size_t at = ((size_t)p * a->n_kv_head + kv_head) * a->d_value;
       total += weight;
       for (uint32_t i = 0; i < a->d_value; i++) {
-        const float product = weight * kv_at(a->v, a->kv_f16, at + i);
+        const float product = weight * value_at(a, p, kv_head, i);
         out[i] += product;
       }
     }
@@ -60,85 +59,67 @@ void attn_scalar(const lnl_attn *a) {
 
 #if LNL_VEC
 
-/* A tile of one kv head: positions first..first+count-1. Values are copied to
- * be contiguous (rows of all kv heads lie between those of one, at a distance
- * that falls into few sets of the first-level cache), halves to be floats. */
+/* Positions of one kv head. Rows of keys and values follow one another. */
 typedef struct attn_tile {
   const lnl_attn *a;
-  uint32_t first, count;
-  const float *keys; /* key_stride apart */
-  size_t key_stride;
-  float *key_copy;    /* [ATTN_TILE, d_head] */
-  float *values;      /* [ATTN_TILE, d_value] */
-  float *weights;     /* [ATTN_HEADS, ATTN_TILE]: scores, then exp(score - largest) */
-  attn_state *states; /* [ATTN_SPAN] */
+  const uint8_t *keys, *values;
+  uint32_t count;
+  float *weights; /* [ATTN_HEADS, ATTN_TILE]: scores, then exp(score - largest) */
 } attn_tile;
 
-/* count rows of d values, stride apart from value `at` on, as contiguous floats. */
-static VEC_NOINLINE void rows_copy(float *dst, const void *src, bool f16, size_t at, size_t stride,
-                                   uint32_t d, uint32_t count) {
-  const vec_half half = vec_half_make();
-  for (uint32_t p = 0; p < count; p++, at += stride, dst += d) {
-    if (!f16) {
-      memcpy(dst, (const float *)src + at, d * sizeof(float));
-      continue;
-    }
-    uint32_t i = 0;
-    for (; d - i >= 8; i += 8) {
-      const v128_t halves = wasm_v128_load((const uint16_t *)src + at + i);
-      wasm_v128_store(dst + i, vec_half_any(vec_upper_low(halves), &half));
-      wasm_v128_store(dst + i + 4, vec_half_any(vec_upper_high(halves), &half));
-    }
-    for (; i < d; i++) dst[i] = kv_at(src, true, at + i);
-  }
+/* Weights of halves are multiplied by this, instead of each half (vec_half). */
+#define HALF_WEIGHT 0x1p112f
+
+/* Four halves as floats, but for the factor 2^112. */
+VEC_INLINE v128_t halves_4(const uint8_t *src, const vec_half *half) {
+  return wasm_v128_and(wasm_i32x4_shl(wasm_i32x4_load16x4(src), 13), half->fields);
 }
 
-static void tile_load(attn_tile *tile, uint32_t kv_head) {
-  const lnl_attn *a = tile->a;
-  const size_t row = (size_t)tile->first * a->n_kv_head + kv_head;
-  const size_t key_stride = (size_t)a->n_kv_head * a->d_head;
-  rows_copy(tile->values, a->v, a->kv_f16, row * a->d_value, (size_t)a->n_kv_head * a->d_value, a->d_value,
-            tile->count);
-  if (a->kv_f16) {
-    rows_copy(tile->key_copy, a->k, true, row * a->d_head, key_stride, a->d_head, tile->count);
-    tile->keys = tile->key_copy;
-    tile->key_stride = a->d_head;
-  } else {
-    tile->keys = (const float *)a->k + row * a->d_head;
-    tile->key_stride = key_stride;
-  }
-}
-
-/* weights[h][p] = scale q_h . k_p for n heads from `head` on. One order of
- * additions for every n. */
-VEC_INLINE void tile_scores(const attn_tile *tile, uint32_t head, const uint32_t n) {
+/* q . k of n heads and np positions from p on. */
+VEC_INLINE void scores_at(const attn_tile *tile, const float *q, uint32_t p, const vec_half *half,
+                          const uint32_t n, const uint32_t np, const bool f16) {
   const uint32_t d = tile->a->d_head;
-  const float *q = tile->a->q + (size_t)head * d, *key = tile->keys;
-  for (uint32_t p = 0; p < tile->count; p++, key += tile->key_stride) {
-    v128_t even[ATTN_HEADS], odd[ATTN_HEADS];
-    VEC_UNROLL for (uint32_t h = 0; h < n; h++) even[h] = odd[h] = vec_zero();
-    uint32_t i = 0;
-    for (; d - i >= 8; i += 8) {
-      const v128_t low = wasm_v128_load(key + i), high = wasm_v128_load(key + i + 4);
-      VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
-        even[h] = vec_madd(low, wasm_v128_load(q + (size_t)h * d + i), even[h]);
-        odd[h] = vec_madd(high, wasm_v128_load(q + (size_t)h * d + i + 4), odd[h]);
-      }
-    }
+  const size_t item = f16 ? 2 : 4, row = d * item;
+  const uint8_t *key = tile->keys + p * row;
+  v128_t sum[ATTN_HEADS][4];
+  VEC_UNROLL for (uint32_t h = 0; h < n; h++) VEC_UNROLL for (uint32_t j = 0; j < np; j++) sum[h][j] =
+      vec_zero();
+  uint32_t i = 0;
+  VEC_LOOP for (; d - i >= 4; i += 4, key += 4 * item) {
+    v128_t k[4];
+    VEC_UNROLL for (uint32_t j = 0; j < np; j++) k[j] =
+        f16 ? wasm_f32x4_mul(halves_4(key + j * row, half), half->scale) : wasm_v128_load(key + j * row);
     VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
-      float dot = vec_sum_f32(wasm_f32x4_add(even[h], odd[h]));
-      for (uint32_t j = i; j < d; j++) {
-        const float product = key[j] * q[(size_t)h * d + j];
-        dot += product;
-      }
-      tile->weights[h * ATTN_TILE + p] = dot * tile->a->scale;
+      const v128_t q_h = wasm_v128_load(q + (size_t)h * d + i);
+      VEC_UNROLL for (uint32_t j = 0; j < np; j++) sum[h][j] = vec_madd(k[j], q_h, sum[h][j]);
     }
   }
+  VEC_UNROLL for (uint32_t h = 0; h < n; h++) VEC_UNROLL for (uint32_t j = 0; j < np; j++) {
+    float dot = vec_sum_f32(sum[h][j]);
+    for (uint32_t l = i; l < d; l++) {
+      const uint8_t *at = key + j * row + (l - i) * item;
+      const float product = (f16 ? load_half(at) : load_f32(at)) * q[(size_t)h * d + l];
+      dot += product;
+    }
+    tile->weights[h * ATTN_TILE + p + j] = dot;
+  }
+}
+
+/* weights[h][p] = q_h . k_p for n heads from `head` on. */
+VEC_INLINE void tile_scores(const attn_tile *tile, uint32_t head, const uint32_t n, const bool f16) {
+  const vec_half half = vec_half_make();
+  const float *q = tile->a->q + (size_t)head * tile->a->d_head;
+  const uint32_t np = n == 4 ? 2 : 4;
+  uint32_t p = 0;
+  for (; tile->count - p >= np; p += np) scores_at(tile, q, p, &half, n, np, f16);
+  for (; p < tile->count; p++) scores_at(tile, q, p, &half, n, 1, f16);
 }
 
 /* out[h] += weights[h] V, 8 values of V at a time down the tile. */
-VEC_INLINE void tile_values(const attn_tile *tile, uint32_t head, const uint32_t n) {
+VEC_INLINE void tile_values(const attn_tile *tile, uint32_t head, const uint32_t n, const bool f16) {
+  const vec_half half = vec_half_make();
   const uint32_t d = tile->a->d_value;
+  const size_t item = f16 ? 2 : 4, row = d * item;
   float *out = tile->a->out + (size_t)head * d;
   uint32_t i = 0;
   for (; d - i >= 8; i += 8) {
@@ -147,9 +128,11 @@ VEC_INLINE void tile_values(const attn_tile *tile, uint32_t head, const uint32_t
       low[h] = wasm_v128_load(out + (size_t)h * d + i);
       high[h] = wasm_v128_load(out + (size_t)h * d + i + 4);
     }
-    const float *value = tile->values + i, *weight = tile->weights;
-    for (uint32_t p = 0; p < tile->count; p++, value += d, weight++) {
-      const v128_t v_low = wasm_v128_load(value), v_high = wasm_v128_load(value + 4);
+    const uint8_t *value = tile->values + i * item;
+    const float *weight = tile->weights, *end = weight + tile->count;
+    VEC_LOOP for (; weight < end; value += row, weight++) {
+      const v128_t v_low = f16 ? halves_4(value, &half) : wasm_v128_load(value);
+      const v128_t v_high = f16 ? halves_4(value + 8, &half) : wasm_v128_load(value + 16);
       VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
         const v128_t weight_h = wasm_v128_load32_splat(weight + h * ATTN_TILE);
         low[h] = vec_madd(weight_h, v_low, low[h]);
@@ -164,25 +147,44 @@ VEC_INLINE void tile_values(const attn_tile *tile, uint32_t head, const uint32_t
   for (; i < d; i++)
     for (uint32_t h = 0; h < n; h++)
       for (uint32_t p = 0; p < tile->count; p++) {
-        const float product = tile->weights[h * ATTN_TILE + p] * tile->values[(size_t)p * d + i];
+        const uint8_t *at = tile->values + p * row + i * item;
+        const float value = f16 ? load_half(at) * (1 / HALF_WEIGHT) : load_f32(at);
+        const float product = tile->weights[h * ATTN_TILE + p] * value;
         out[(size_t)h * d + i] += product;
       }
 }
 
 /* Functions of their own for 1, 2 and 4 heads: see VEC_NOINLINE. */
+#define ATTN_VARIANT(name, n, f16)                                                                           \
+  static VEC_NOINLINE void name##_##n##_##f16(const attn_tile *tile, uint32_t head) {                        \
+    name(tile, head, n, f16);                                                                                \
+  }
 #define ATTN_VARIANTS(name)                                                                                  \
-  static VEC_NOINLINE void name##_1(const attn_tile *tile, uint32_t head) { name(tile, head, 1); }           \
-  static VEC_NOINLINE void name##_2(const attn_tile *tile, uint32_t head) { name(tile, head, 2); }           \
-  static VEC_NOINLINE void name##_4(const attn_tile *tile, uint32_t head) { name(tile, head, 4); }           \
-  static void name##_n(const attn_tile *tile, uint32_t head, uint32_t n) {                                   \
-    (n == 4 ? name##_4 : n == 2 ? name##_2 : name##_1)(tile, head);                                          \
+  ATTN_VARIANT(name, 1, 0)                                                                                   \
+  ATTN_VARIANT(name, 2, 0)                                                                                   \
+  ATTN_VARIANT(name, 4, 0)                                                                                   \
+  ATTN_VARIANT(name, 1, 1)                                                                                   \
+  ATTN_VARIANT(name, 2, 1)                                                                                   \
+  ATTN_VARIANT(name, 4, 1)                                                                                   \
+  static void name##_n(const attn_tile *tile, uint32_t head, uint32_t n, bool f16) {                         \
+    if (f16) {                                                                                               \
+      (n == 4 ? name##_4_1 : n == 2 ? name##_2_1 : name##_1_1)(tile, head);                                  \
+    } else {                                                                                                 \
+      (n == 4 ? name##_4_0 : n == 2 ? name##_2_0 : name##_1_0)(tile, head);                                  \
+    }                                                                                                        \
   }
 ATTN_VARIANTS(tile_scores)
 ATTN_VARIANTS(tile_values)
 
 /* Turns a tile's scores into weights relative to the largest score so far, and
  * rescales what was summed relative to the one before. */
-static void tile_softmax(float *weights, uint32_t count, float *out, uint32_t d_value, attn_state *state) {
+static VEC_NOINLINE void tile_softmax(const attn_tile *tile, uint32_t h, float *out, attn_state *state) {
+  float *weights = tile->weights + h * ATTN_TILE;
+  const uint32_t count = tile->count, d_value = tile->a->d_value;
+  const v128_t scale = wasm_f32x4_splat(tile->a->scale);
+  const v128_t unit = wasm_f32x4_splat(tile->a->kv == ATTN_F16 ? HALF_WEIGHT : 1);
+  for (uint32_t p = 0; p < count; p += 4)
+    wasm_v128_store(weights + p, wasm_f32x4_mul(wasm_v128_load(weights + p), scale));
   for (uint32_t p = count; p % 4; p++) weights[p] = -INFINITY; /* weight 0 */
   v128_t largest_4 = wasm_f32x4_splat(state->largest);
   for (uint32_t p = 0; p < count; p += 4) largest_4 = wasm_f32x4_max(largest_4, wasm_v128_load(weights + p));
@@ -193,7 +195,7 @@ static void tile_softmax(float *weights, uint32_t count, float *out, uint32_t d_
   v128_t total = vec_zero();
   for (uint32_t p = 0; p < count; p += 4) {
     const v128_t weight = vec_exp(wasm_f32x4_sub(wasm_v128_load(weights + p), largest_all));
-    wasm_v128_store(weights + p, weight);
+    wasm_v128_store(weights + p, wasm_f32x4_mul(weight, unit));
     total = wasm_f32x4_add(total, weight);
   }
   if (largest != state->largest) {
@@ -209,47 +211,60 @@ static void tile_softmax(float *weights, uint32_t count, float *out, uint32_t d_
   state->total += vec_sum_f32(total);
 }
 
-/* Query heads begin..end-1 (at most ATTN_SPAN) with the tile's positions. */
-static void tile_heads(attn_tile *tile, uint32_t begin, uint32_t end) {
+/* Whether all of n halves are finite: halves_4 takes them to be. */
+static VEC_NOINLINE bool halves_are_finite(const uint8_t *src, size_t n) {
+  const v128_t magnitude = vec_opaque_i16(0x7fff);
+  v128_t largest = vec_zero();
+  size_t i = 0;
+  for (; n - i >= 8; i += 8)
+    largest = wasm_i16x8_max(largest, wasm_v128_and(wasm_v128_load(src + 2 * i), magnitude));
+  bool finite = !wasm_v128_any_true(wasm_i16x8_ge(largest, wasm_i16x8_splat(0x7c00)));
+  for (; i < n; i++) finite = finite && (load_u16(src + 2 * i) & 0x7fff) < 0x7c00;
+  return finite;
+}
+
+/* Query heads begin..end-1, all of one kv head and at most ATTN_SPAN: a tile
+ * goes through all of them while it is near. */
+static void heads_run(attn_tile *tile, attn_state *states, uint32_t begin, uint32_t end) {
   const lnl_attn *a = tile->a;
-  const uint32_t group = a->n_head / a->n_kv_head;
-  for (uint32_t head = begin; head < end;) {
-    const uint32_t group_end = u32_min(end, (head / group + 1) * group);
-    tile_load(tile, head / group);
-    while (head < group_end) {
-      const uint32_t left = group_end - head, n = left >= 4 ? 4 : left >= 2 ? 2 : 1;
-      tile_scores_n(tile, head, n);
-      for (uint32_t h = 0; h < n; h++)
-        tile_softmax(tile->weights + h * ATTN_TILE, tile->count, a->out + (size_t)(head + h) * a->d_value,
-                     a->d_value, &tile->states[head + h - begin]);
-      tile_values_n(tile, head, n);
-      head += n;
+  const bool f16 = a->kv == ATTN_F16;
+  const size_t first = (size_t)(begin / (a->n_head / a->n_kv_head)) * a->n_ctx, item = f16 ? 2 : 4;
+  memset(a->out + (size_t)begin * a->d_value, 0, (size_t)(end - begin) * a->d_value * sizeof(float));
+  for (uint32_t h = 0; h < end - begin; h++) states[h] = (attn_state){-INFINITY, 0};
+  for (uint32_t at = 0; at < a->n_key; at += tile->count) {
+    tile->count = u32_min(a->n_key - at, ATTN_TILE);
+    tile->keys = (const uint8_t *)a->k + (first + at) * a->d_head * item;
+    tile->values = (const uint8_t *)a->v + (first + at) * a->d_value * item;
+    const bool finite = !f16 || (halves_are_finite(tile->keys, (size_t)tile->count * a->d_head) &&
+                                 halves_are_finite(tile->values, (size_t)tile->count * a->d_value));
+    for (uint32_t head = begin, n; head < end; head += n) {
+      n = end - head >= 4 ? 4 : end - head >= 2 ? 2 : 1;
+      tile_scores_n(tile, head, n, f16);
+      for (uint32_t h = 0; h < n; h++) {
+        attn_state *state = &states[head + h - begin];
+        tile_softmax(tile, h, a->out + (size_t)(head + h) * a->d_value, state);
+        if (!finite) state->total = NAN;
+      }
+      tile_values_n(tile, head, n, f16);
     }
+  }
+  for (uint32_t head = begin; head < end; head++) {
+    float *out = a->out + (size_t)head * a->d_value;
+    for (uint32_t i = 0; i < a->d_value; i++) out[i] /= states[head - begin].total;
   }
 }
 
-/* All heads go through a tile before the next one is read, so that memory is
- * read in order. */
 void attn(const lnl_attn *a) {
-  attn_tile tile = {0};
-  tile.a = a;
-  tile.key_copy = a->scratch;
-  tile.values = tile.key_copy + (size_t)ATTN_TILE * a->d_head;
-  tile.weights = tile.values + (size_t)ATTN_TILE * a->d_value;
-  tile.states = (attn_state *)(void *)(tile.weights + ATTN_HEADS * ATTN_TILE);
-  for (uint32_t begin = a->head_begin; begin < a->head_end; begin += ATTN_SPAN) {
-    const uint32_t end = u32_min(a->head_end - begin, ATTN_SPAN) + begin;
-    memset(a->out + (size_t)begin * a->d_value, 0, (size_t)(end - begin) * a->d_value * sizeof(float));
-    for (uint32_t h = 0; h < end - begin; h++) tile.states[h] = (attn_state){-INFINITY, 0};
-    for (tile.first = 0; tile.first < a->n_key; tile.first += tile.count) {
-      tile.count = u32_min(a->n_key - tile.first, ATTN_TILE);
-      tile_heads(&tile, begin, end);
-    }
-    for (uint32_t head = begin; head < end; head++) {
-      float *out = a->out + (size_t)head * a->d_value;
-      const float total = tile.states[head - begin].total;
-      for (uint32_t i = 0; i < a->d_value; i++) out[i] /= total;
-    }
+  if (a->kv != ATTN_F32 && a->kv != ATTN_F16) {
+    attn_block(a);
+    return;
+  }
+  attn_tile tile = {.a = a, .weights = a->scratch};
+  attn_state *states = (attn_state *)(void *)(tile.weights + ATTN_HEADS * ATTN_TILE);
+  const uint32_t group = a->n_head / a->n_kv_head;
+  for (uint32_t begin = a->head_begin, end; begin < a->head_end; begin = end) {
+    end = u32_min(u32_min(a->head_end, (begin / group + 1) * group), begin + ATTN_SPAN);
+    heads_run(&tile, states, begin, end);
   }
 }
 

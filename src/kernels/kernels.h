@@ -30,26 +30,72 @@
 #define KERNEL_ARGMAX(name) uint32_t name(const float *x, uint32_t n)
 /* log(sum(exp(x[i]))) without overflow; double accumulation over blocks. */
 #define KERNEL_LOG_SUM_EXP(name) double name(const float *x, uint32_t n)
+/* Quantises one row of n (a multiple of 32) floats for a cache of blocks: one
+ * code a byte, one half d a block; values are d x code.
+ *   Q8_0: d = max|x| / 127, rounded up to a half, so that codes are -127..127
+ *   Q4_0: d = the value of the largest magnitude (the first of equals) / -8,
+ *         rounded to a half; codes are -8..7, anything above becomes 7
+ * Codes are x / d, rounded to nearest even. A block with an infinity, a NaN or
+ * a d that no half holds gets d = NaN and codes 0. The same to the bit in every
+ * build. */
+#define KERNEL_QUANT_KV(name) void name(int8_t *q, uint16_t *d, const float *x, uint32_t n)
+/* How a layer's K or V holds rows of d values a kv head and position: all of a
+ * head side by side, so that attention reads memory in order.
+ *   ATTN_F32, ATTN_F16: [n_kv_head, n_ctx, d]
+ *   ATTN_Q8_0, ATTN_Q4_0: blocks of KV_BLOCK values of KV_GROUP positions,
+ *     [n_kv_head, ceil(n_ctx / KV_GROUP), ceil(d / KV_BLOCK)], each the halves
+ *     [KV_GROUP] and then 16 units of 16 codes. Code 2 i + j of unit u is
+ *       K: of position i, value 2 u + j
+ *       V: of value 8 (u % 4) + i, position 2 (u / 4) + j
+ *     so that a vector of products has positions (K) or values (V) for lanes.
+ *     Q8_0: a byte each. Q4_0: code + 8 in half a byte, the upper halves of
+ *     16 bytes being unit 2 m + 1 beside 2 m (K), 4 m + 2, 4 m + 3 beside 4 m,
+ *     4 m + 1 (V): a byte is of one position, and threads may write side by side.
+ * 32 values take 34 or 18 bytes; what fills up the last block of a row and the
+ * last group of n_ctx comes on top. */
+typedef enum attn_kv { ATTN_F32, ATTN_F16, ATTN_Q8_0, ATTN_Q4_0 } attn_kv;
+enum { KV_BLOCK = 32, KV_GROUP = 8 };
+static inline uint32_t kv_group_count(uint32_t n_ctx) {
+  return (uint32_t)(((uint64_t)n_ctx + KV_GROUP - 1) / KV_GROUP);
+}
+/* Bytes of a layer's K or V. */
+uint64_t attn_kv_bytes(attn_kv kv, uint32_t n_ctx, uint32_t n_kv_head, uint32_t d);
+/* Writes the row of one position, [n_kv_head, d], where attn reads it. which: K or V. */
+typedef enum attn_part { ATTN_K, ATTN_V } attn_part;
+void attn_kv_store(void *kv_data, attn_kv kv, attn_part part, uint32_t n_ctx, uint32_t n_kv_head, uint32_t d,
+                   uint32_t position, const float *row);
+/* One value of a cache, as attn takes it: the specification of the layout. */
+float attn_kv_value(const void *kv_data, attn_kv kv, attn_part part, uint32_t n_ctx, uint32_t d,
+                    uint32_t position, uint32_t head, uint32_t value);
 /* Causal attention of one token for the query heads head_begin..head_end-1,
  * online softmax over tiles of ATTN_TILE positions, so that scratch does not
  * grow with the context.
  *   q, out: [n_head, d_head] and [n_head, d_value]; out overlaps no input
- *   k, v:   [n_ctx, n_kv_head, d_head or d_value], f32 or f16 (kv_f16)
+ *   k, v:   as attn_kv says
  *   n_key:  positions to look at, 0..n_key-1, at least 1
+ * What the cache holds of later positions does not matter; what is not finite
+ * in it, or in a query, makes the heads that see it NaN. Blocks are summed in
+ * integers: queries and weights are rounded to 1/32767 of the largest of a head
+ * (weights: of a tile, times the largest scale of a block of values there).
  * Query head h reads kv head h / (n_head / n_kv_head).
  * scratch: attn_scratch_bytes(), 16-byte aligned. */
 typedef struct lnl_attn {
   float *out;
   const float *q;
   const void *k, *v;
-  bool kv_f16;
+  attn_kv kv;
+  uint32_t n_ctx; /* positions that k and v have room for */
   uint32_t n_head, n_kv_head, d_head, d_value, n_key, head_begin, head_end;
   float scale; /* usually 1 / sqrt(d_head) */
   void *scratch;
 } lnl_attn;
 enum { ATTN_TILE = 64 };
 #define KERNEL_ATTN(name) void name(const lnl_attn *a)
+/* Whatever the cache holds. */
 uint64_t attn_scratch_bytes(uint32_t d_head, uint32_t d_value);
+/* attn's own: the part for caches of blocks. */
+void attn_block(const lnl_attn *a);
+uint64_t attn_block_scratch_bytes(uint32_t d_head, uint32_t d_value);
 
 #define LNL_KERNEL(TYPE, name)                                                                               \
   KERNEL_##TYPE(name##_scalar);                                                                              \

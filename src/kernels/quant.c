@@ -40,6 +40,63 @@ void quant_q8_scalar(int8_t *q, float *d, int16_t *sums, const float *x, uint32_
   }
 }
 
+/* The scale of a block for the cache: x is code * d. */
+typedef struct kv_scale {
+  uint16_t half;
+  float inverse; /* 0: all codes are 0 */
+} kv_scale;
+
+static inline kv_scale kv_scale_of(uint16_t half) {
+  if ((half & 0x7fff) >= 0x7c00) return (kv_scale){0x7e00, 0};
+  return (kv_scale){half, (half & 0x7fff) == 0 ? 0 : 1.0f / half_to_float(half)};
+}
+static inline kv_scale kv_scale_q8_0(uint32_t largest_bits) {
+  if (largest_bits >= INFINITY_BITS) return kv_scale_of(0x7c00);
+  const float d = float_from_bits(largest_bits) / 127.0f;
+  uint16_t half = float_to_half(d);
+  half += half_to_float(half) < d;
+  return kv_scale_of(half);
+}
+/* least, most: of the block, both finite, or largest_bits says that not all is. */
+static inline kv_scale kv_scale_q4_0(uint32_t largest_bits, float least, float most) {
+  if (largest_bits >= INFINITY_BITS) return kv_scale_of(0x7c00);
+  return kv_scale_of(float_to_half((most >= -least ? most : least) / -8.0f));
+}
+
+static void kv_codes(int8_t *q, const float *x, float inverse, int least, int most) {
+  for (int i = 0; i < 32; i++) {
+    const int code = inverse == 0 ? 0 : (int)rintf(x[i] * inverse);
+    q[i] = (int8_t)(code < least ? least : code > most ? most : code);
+  }
+}
+
+static uint32_t largest_bits_scalar(const float *x) {
+  uint32_t largest = 0;
+  for (int i = 0; i < 32; i++) largest = u32_max(largest, float_bits(x[i]) & MAGNITUDE_BITS);
+  return largest;
+}
+
+void quant_kv_q8_0_scalar(int8_t *q, uint16_t *d, const float *x, uint32_t n) {
+  for (uint32_t b = 0; b < n / 32; b++, x += 32, q += 32) {
+    const kv_scale scale = kv_scale_q8_0(largest_bits_scalar(x));
+    d[b] = scale.half;
+    kv_codes(q, x, scale.inverse, -127, 127);
+  }
+}
+
+void quant_kv_q4_0_scalar(int8_t *q, uint16_t *d, const float *x, uint32_t n) {
+  for (uint32_t b = 0; b < n / 32; b++, x += 32, q += 32) {
+    float least = x[0], most = x[0];
+    for (int i = 1; i < 32; i++) {
+      least = x[i] < least ? x[i] : least;
+      most = x[i] > most ? x[i] : most;
+    }
+    const kv_scale scale = kv_scale_q4_0(largest_bits_scalar(x), least, most);
+    d[b] = scale.half;
+    kv_codes(q, x, scale.inverse, -8, 7);
+  }
+}
+
 void f32_to_f16_scalar(uint16_t *dst, const float *src, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) dst[i] = float_to_half(src[i]);
 }
@@ -90,6 +147,47 @@ void quant_q8(int8_t *q, float *d, int16_t *sums, const float *x, uint32_t n) {
   }
 }
 
+VEC_INLINE void kv_codes_32(int8_t *q, const float *x, float inverse, int least, int most) {
+  const v128_t factor = wasm_f32x4_splat(inverse);
+  const v128_t floor = wasm_i8x16_splat((int8_t)least), ceiling = wasm_i8x16_splat((int8_t)most);
+  VEC_UNROLL for (int i = 0; i < 32; i += 16) {
+    const v128_t codes = wasm_i8x16_narrow_i16x8(round_8(x + i, factor), round_8(x + i + 8, factor));
+    wasm_v128_store(q + i, wasm_i8x16_max(floor, wasm_i8x16_min(ceiling, codes)));
+  }
+}
+
+void quant_kv_q8_0(int8_t *q, uint16_t *d, const float *x, uint32_t n) {
+  for (uint32_t b = 0; b < n / 32; b++, x += 32, q += 32) {
+    const kv_scale scale = kv_scale_q8_0(largest_bits_32(x));
+    d[b] = scale.half;
+    if (scale.inverse == 0)
+      memset(q, 0, 32);
+    else
+      kv_codes_32(q, x, scale.inverse, -127, 127);
+  }
+}
+
+void quant_kv_q4_0(int8_t *q, uint16_t *d, const float *x, uint32_t n) {
+  for (uint32_t b = 0; b < n / 32; b++, x += 32, q += 32) {
+    v128_t least = wasm_v128_load(x), most = least;
+    for (int i = 4; i < 32; i += 4) {
+      least = wasm_f32x4_min(least, wasm_v128_load(x + i));
+      most = wasm_f32x4_max(most, wasm_v128_load(x + i));
+    }
+    least = wasm_f32x4_min(least, wasm_i32x4_shuffle(least, least, 2, 3, 0, 1));
+    least = wasm_f32x4_min(least, wasm_i32x4_shuffle(least, least, 1, 0, 3, 2));
+    most = wasm_f32x4_max(most, wasm_i32x4_shuffle(most, most, 2, 3, 0, 1));
+    most = wasm_f32x4_max(most, wasm_i32x4_shuffle(most, most, 1, 0, 3, 2));
+    const kv_scale scale = kv_scale_q4_0(largest_bits_32(x), wasm_f32x4_extract_lane(least, 0),
+                                         wasm_f32x4_extract_lane(most, 0));
+    d[b] = scale.half;
+    if (scale.inverse == 0)
+      memset(q, 0, 32);
+    else
+      kv_codes_32(q, x, scale.inverse, -8, 7);
+  }
+}
+
 /* float_to_half of four values, in the low 16 bits of each lane. */
 VEC_INLINE v128_t to_half_4(v128_t value) {
   const v128_t sign = wasm_v128_and(wasm_u32x4_shr(value, 16), wasm_i32x4_splat(0x8000));
@@ -126,6 +224,8 @@ void f32_to_f16(uint16_t *dst, const float *src, uint32_t n) {
 void quant_q8(int8_t *q, float *d, int16_t *sums, const float *x, uint32_t n) {
   quant_q8_scalar(q, d, sums, x, n);
 }
+void quant_kv_q8_0(int8_t *q, uint16_t *d, const float *x, uint32_t n) { quant_kv_q8_0_scalar(q, d, x, n); }
+void quant_kv_q4_0(int8_t *q, uint16_t *d, const float *x, uint32_t n) { quant_kv_q4_0_scalar(q, d, x, n); }
 void f32_to_f16(uint16_t *dst, const float *src, uint32_t n) { f32_to_f16_scalar(dst, src, n); }
 
 #endif

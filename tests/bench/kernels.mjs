@@ -54,30 +54,68 @@ function benchModule(name) {
   const random = () => (seed = (seed * 1103515245 + 12345) >>> 0);
   const rows = [];
   new Float32Array(exports.memory.buffer, x, K * TOKENS).forEach((_, i, all) => (all[i] = random() / 2 ** 31 - 1));
+  // Random codes; whichever 16 bits are a scale are a finite, normal half.
+  const words = new Uint32Array(exports.memory.buffer, weights, STREAM_BYTES / 4);
+  for (let i = 0; i < words.length; i++) words[i] = (random() & 0xbbffbbff) | 0x20002000;
+  // The ceiling of decoding: the same memory, read and added up.
+  const readBytes = 2 ** 19;
+  const readPieces = STREAM_BYTES / readBytes;
+  const read = measure((i) => exports.read_loop(weights + (i % readPieces) * readBytes, readBytes), 1500);
+  rows.push({
+    module: name,
+    form: 'read loop',
+    decode_gbps: readBytes / read.median / 1e9,
+    decode_best_gbps: readBytes / read.best / 1e9,
+  });
   for (let form = 0; form < exports.form_count(); form++) {
     const title = text(exports.form_name(form));
     if (positionals.length > 0 && !positionals.includes(title)) continue;
-    // Random codes; whichever 16 bits are a scale are a finite, normal half.
-    const words = new Uint32Array(exports.memory.buffer, weights, STREAM_BYTES / 4);
-    for (let i = 0; i < words.length; i++) words[i] = (random() & 0xbbffbbff) | 0x20002000;
     const rowBytes = exports.form_bytes(form, K);
-    const streamRows = Math.floor(STREAM_BYTES / rowBytes);
-    const call = (first, count, tokens) =>
-      exports.form_matmul(form, weights + first * rowBytes, scratch, y, K, ROWS, tokens, 0, count);
-    exports.form_activate(form, scratch, x, K, 1);
-    const decodeCalls = Math.floor(streamRows / DECODE_ROWS);
-    const decode = measure((i) => call((i % decodeCalls) * DECODE_ROWS, DECODE_ROWS, 1), 2 * decodeCalls);
-    exports.form_activate(form, scratch, x, K, TOKENS);
-    const prefillCalls = Math.floor(streamRows / PREFILL_ROWS);
-    const prefill = measure((i) => call((i % prefillCalls) * PREFILL_ROWS, PREFILL_ROWS, TOKENS), 300);
-    rows.push({
-      module: name,
-      form: title,
-      decode_gbps: (rowBytes * DECODE_ROWS) / decode.median / 1e9,
-      decode_best_gbps: (rowBytes * DECODE_ROWS) / decode.best / 1e9,
-      prefill_gops: (2 * K * PREFILL_ROWS * TOKENS) / prefill.median / 1e9,
-      prefill_best_gops: (2 * K * PREFILL_ROWS * TOKENS) / prefill.best / 1e9,
+    const kinds = [{ form: title, call: exports.form_matmul, bytes: rowBytes }];
+    const groupBytes = exports.packing_bytes(form, K);
+    if (groupBytes > 0) kinds.push({ form: `${title} x8`, call: exports.packing_matmul, bytes: groupBytes / 8 });
+    // The two alternate, so that both see the machine in the same state.
+    const calls = kinds.flatMap(({ call, bytes }) =>
+      [1, TOKENS].map((tokens) => {
+        const count = tokens === 1 ? DECODE_ROWS : PREFILL_ROWS;
+        const pieces = Math.floor(STREAM_BYTES / (bytes * count));
+        return (i) => call(form, weights + (i % pieces) * count * bytes, scratch, y, K, ROWS, tokens, 0, count);
+      }),
+    );
+    const seconds = calls.map(() => []);
+    for (let round = 0; round < 40; round++) {
+      calls.forEach((call, index) => {
+        exports.form_activate(form, scratch, x, K, index % 2 ? TOKENS : 1);
+        const count = index % 2 ? 15 : 30;
+        for (let i = 0; i < count; i++) {
+          const start = performance.now();
+          call(round * count + i);
+          if (round > 9) seconds[index].push((performance.now() - start) / 1000);
+        }
+      });
+    }
+    const time = seconds.map((all) => {
+      all.sort((a, b) => a - b);
+      return { median: all[all.length >> 1], best: all[0] };
     });
+    kinds.forEach((kind, index) => {
+      const [decode, prefill] = time.slice(2 * index);
+      const bytes = kind.bytes * DECODE_ROWS;
+      const operations = 2 * K * PREFILL_ROWS * TOKENS;
+      rows.push({
+        module: name,
+        form: kind.form,
+        decode_gbps: bytes / decode.median / 1e9,
+        decode_best_gbps: bytes / decode.best / 1e9,
+        prefill_gops: operations / prefill.median / 1e9,
+        prefill_best_gops: operations / prefill.best / 1e9,
+      });
+    });
+    if (groupBytes > 0) {
+      const packed = take(groupBytes * 64);
+      const pack = measure((i) => exports.packing_pack(form, weights + (i % 64) * rowBytes * 512, 512, packed, K), 200);
+      rows.at(-1).pack_best_gbps = (rowBytes * 512) / pack.best / 1e9;
+    }
   }
   return rows;
 }
@@ -89,12 +127,12 @@ if (options.json) {
   console.log(JSON.stringify({ engine: process.versions.v8, load, rows }));
 } else {
   console.log(`V8 ${process.versions.v8}, ${os.cpus()[0].model}, load average ${load.toFixed(2)} before the run`);
-  const number = (value) => value.toFixed(1).padStart(7);
-  console.log('                decode GB/s: median, best   prefill GOPS: median, best');
+  const number = (value) => (value === undefined ? '' : value.toFixed(1)).padStart(7);
+  console.log('                   decode GB/s: median, best   prefill GOPS: median, best   pack GB/s: best');
   for (const row of rows) {
     console.log(
-      `${row.module.padEnd(8)} ${row.form.padEnd(6)} ${number(row.decode_gbps)} ${number(row.decode_best_gbps)}` +
-        `      ${number(row.prefill_gops)} ${number(row.prefill_best_gops)}`,
+      `${row.module.padEnd(8)} ${row.form.padEnd(9)} ${number(row.decode_gbps)} ${number(row.decode_best_gbps)}` +
+        `      ${number(row.prefill_gops)} ${number(row.prefill_best_gops)}     ${number(row.pack_best_gbps)}`,
     );
   }
 }

@@ -8,7 +8,7 @@ export const TYPES = {
   F32: { id: 0, len: 1, bytes: 4 },
   F16: { id: 1, len: 1, bytes: 2 },
   Q4_0: { id: 2, len: 32, bytes: 18 },
-  Q5_0: { id: 6, len: 32, bytes: 22 }, // sizes only: for files that must be refused
+  Q5_0: { id: 6, len: 32, bytes: 22 },
   Q8_0: { id: 8, len: 32, bytes: 34 },
   Q4_K: { id: 12, len: 256, bytes: 144 },
   Q6_K: { id: 14, len: 256, bytes: 210 },
@@ -95,6 +95,13 @@ const ENCODE = {
     const code = (i) => (d ? clamp(Math.floor(x[at + i] / d + 8.5), 0, 15) : 8);
     for (let i = 0; i < 16; i++) view.setUint8(to + 2 + i, code(i) | (code(i + 16) << 4));
   },
+  Q5_0(x, at, view, to) {
+    const d = signedExtreme(x, at, 32) / -16; // as Q4_0, with a fifth bit of each code in a word of its own
+    const code = Array.from({ length: 32 }, (_, i) => (d ? clamp(Math.floor(x[at + i] / d + 16.5), 0, 31) : 16));
+    view.setUint16(to, toHalf(d), true);
+    view.setUint32(to + 2, code.reduce((bits, c, i) => bits | ((c >> 4) << i), 0) >>> 0, true);
+    for (let i = 0; i < 16; i++) view.setUint8(to + 6 + i, (code[i] & 15) | ((code[i + 16] & 15) << 4));
+  },
   Q4_K(x, at, view, to) {
     // eight runs of 32: x ~ d*scale*q - dmin*min, scale and min of 6 bits, q of 4
     const step = [], low = [];
@@ -174,6 +181,13 @@ const DECODE = {
   Q4_0(view, at, x, to) {
     const d = fromHalf(view.getUint16(at, true));
     for (let i = 0; i < 32; i++) x[to + i] = d * (((view.getUint8(at + 2 + (i % 16)) >> (i < 16 ? 0 : 4)) & 15) - 8);
+  },
+  Q5_0(view, at, x, to) {
+    const d = fromHalf(view.getUint16(at, true)), high = view.getUint32(at + 2, true);
+    for (let i = 0; i < 32; i++) {
+      const low = (view.getUint8(at + 6 + (i % 16)) >> (i < 16 ? 0 : 4)) & 15;
+      x[to + i] = d * ((low | (((high >>> i) & 1) << 4)) - 16);
+    }
   },
   Q4_K(view, at, x, to) {
     const d = fromHalf(view.getUint16(at, true)), m = fromHalf(view.getUint16(at + 2, true));

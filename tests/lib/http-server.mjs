@@ -90,7 +90,13 @@ export async function startServer(mounts, { headers = {}, faults = {} } = {}) {
         if (response.destroyed) return;
         entry.sent += piece.length;
         if (!response.write(piece)) {
-          await new Promise((resolve) => { response.once('drain', resolve); response.once('close', resolve); });
+          await new Promise((resolve) => {
+            const go = () => {
+              response.off('drain', go).off('close', go);
+              resolve();
+            };
+            response.on('drain', go).on('close', go);
+          });
         }
         if (fault.delay) await new Promise((resolve) => { setTimeout(resolve, fault.delay); });
         if (response.destroyed) return;

@@ -1,6 +1,7 @@
 /* Cases of the forms: for each, SIMD decoding equals its specification to the
  * bit, and its matrix product stays within a derived bound of the exact one,
- * for all tails, ranges of rows and numbers of tokens. */
+ * for all tails, ranges of rows and numbers of tokens. The same for its packed
+ * rows, where it has a packing. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,6 +93,40 @@ static void fill_q6_k(uint8_t *block, fill_style style) {
   put_half(block + 208, fill_scale(style));
 }
 
+static void fill_q4_1(uint8_t *block, fill_style style) {
+  fill_bytes(block + 4, 16, style);
+  put_half(block, fill_scale(style));
+  put_half(block + 2, fill_scale(style));
+}
+static void fill_q5_0(uint8_t *block, fill_style style) {
+  fill_bytes(block + 2, 20, style);
+  put_half(block, fill_scale(style));
+}
+static void fill_q5_1(uint8_t *block, fill_style style) {
+  fill_bytes(block + 4, 20, style);
+  put_half(block, fill_scale(style));
+  put_half(block + 2, fill_scale(style));
+}
+static void fill_q2_k(uint8_t *block, fill_style style) {
+  fill_bytes(block, 80, style);
+  put_half(block + 80, fill_scale(style));
+  put_half(block + 82, fill_scale(style));
+}
+static void fill_q3_k(uint8_t *block, fill_style style) {
+  fill_bytes(block, 108, style);
+  put_half(block + 108, fill_scale(style));
+}
+static void fill_q5_k(uint8_t *block, fill_style style) {
+  fill_bytes(block + 4, 172, style);
+  put_half(block, fill_scale(style));
+  put_half(block + 2, fill_scale(style));
+}
+static void fill_iq4_nl(uint8_t *block, fill_style style) { fill_q4_0(block, style); }
+static void fill_iq4_xs(uint8_t *block, fill_style style) {
+  fill_bytes(block + 2, 134, style);
+  put_half(block, fill_scale(style));
+}
+
 static void magnitude_value(const lnl_form *form, const uint8_t *block, double *out) {
   float value;
   form->decode_scalar(block, &value, 1);
@@ -132,6 +167,58 @@ static void magnitude_q6_k(const uint8_t *block, double *out) {
   const double d = fabs((double)load_half(block + 208));
   for (int i = 0; i < 256; i++) /* code <= |code - 32| + 32 */
     out[i] = fabs((double)value[i]) + 64 * d * abs((int8_t)block[192 + i / 16]);
+}
+
+/* |value| + 2 part[i / sub]: what is subtracted apart from codes, twice, since
+ * |code term| <= |value| + part. */
+static void magnitude_parts(uint32_t type, const uint8_t *block, const double *part, int sub, double *out) {
+  const lnl_form *form = form_find(type);
+  float value[256];
+  form->decode_scalar(block, value, form->block_len);
+  for (int i = 0; i < (int)form->block_len; i++) out[i] = fabs((double)value[i]) + 2 * fabs(part[i / sub]);
+}
+static void magnitude_q4_1(const uint8_t *block, double *out) {
+  const double min = (double)load_half(block + 2);
+  magnitude_parts(TYPE_Q4_1, block, &min, 32, out);
+}
+static void magnitude_q5_0(const uint8_t *block, double *out) {
+  const double zero = 16 * (double)load_half(block);
+  magnitude_parts(TYPE_Q5_0, block, &zero, 32, out);
+}
+static void magnitude_q5_1(const uint8_t *block, double *out) {
+  const double min = (double)load_half(block + 2);
+  magnitude_parts(TYPE_Q5_1, block, &min, 32, out);
+}
+static void magnitude_q2_k(const uint8_t *block, double *out) {
+  double part[16];
+  for (int j = 0; j < 16; j++) part[j] = (double)load_half(block + 82) * (block[j] >> 4);
+  magnitude_parts(TYPE_Q2_K, block, part, 16, out);
+}
+static void magnitude_q3_k(const uint8_t *block, double *out) {
+  double part[16];
+  for (int j = 0; j < 16; j++) {
+    const uint8_t *s = block + 96;
+    const int scale = ((j < 8 ? s[j] & 15 : s[j - 8] >> 4) | (s[8 + j % 4] >> (2 * (j / 4)) & 3) << 4) - 32;
+    part[j] = 4 * (double)load_half(block + 108) * scale;
+  }
+  magnitude_parts(TYPE_Q3_K, block, part, 16, out);
+}
+static void magnitude_q5_k(const uint8_t *block, double *out) {
+  double part[8];
+  for (int j = 0; j < 8; j++) {
+    const uint8_t *s = block + 4;
+    const int min = j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | (s[j] >> 6) << 4;
+    part[j] = (double)load_half(block + 2) * min;
+  }
+  magnitude_parts(TYPE_Q5_K, block, part, 32, out);
+}
+static void magnitude_iq4_nl(const uint8_t *block, double *out) {
+  const double none = 0;
+  magnitude_parts(TYPE_IQ4_NL, block, &none, 32, out);
+}
+static void magnitude_iq4_xs(const uint8_t *block, double *out) {
+  const double none[8] = {0};
+  magnitude_parts(TYPE_IQ4_XS, block, none, 32, out);
 }
 
 typedef struct form_fixture {
@@ -194,7 +281,7 @@ static lnl_status check_decode(const lnl_form *form, const form_fixture *fixture
 }
 
 /* --- matrix product ----------------------------------------------------------------- */
-typedef enum x_style { X_RANDOM, X_HUGE, X_TINY, X_ZERO, X_EXTREME, X_COUNT } x_style;
+typedef enum x_style { X_RANDOM, X_HUGE, X_TINY, X_ZERO, X_EXTREME, X_LARGEST, X_PAIRS, X_COUNT } x_style;
 
 /* Operands of a product whose memory is exactly what the kernel may read. */
 typedef struct operands {
@@ -213,6 +300,8 @@ static void fill_activations(float *x, uint32_t n, x_style style) {
     if (style == X_TINY) x[i] *= 0x1p-40f;
     if (style == X_ZERO) x[i] = 0;
     if (style == X_EXTREME) x[i] = case_random() & 0x10000 ? 1.0f : -1.0f; /* +-127 in int8 */
+    if (style == X_LARGEST) x[i] = 1;
+    if (style == X_PAIRS) x[i] = i & 2 ? 1.0f : -1.0f; /* the two halves of a lane against each other */
   }
 }
 
@@ -296,18 +385,19 @@ static lnl_status check_near(const operands *o, const lnl_form *form, const char
 
 /* Every other way to compute the same values gives the same bits, and writes
  * nothing else. `all` holds the product of all rows and tokens. */
-static lnl_status check_parts(const operands *o, const lnl_form *form, const float *all, lnl_error *error) {
+static lnl_status check_parts(const operands *o, const lnl_form *form, void (*matmul)(const lnl_matmul *),
+                              uint32_t row_unit, const float *all, lnl_error *error) {
   lnl_matmul part = o->m;
   float *const y = o->m.y;
   const uint32_t stride = o->m.y_stride;
   for (uint32_t n_tok = 1; n_tok <= o->m.n_tok; n_tok++)
-    for (uint32_t begin = 0; begin < o->n_row; begin += 2) {
+    for (uint32_t begin = 0; begin < o->n_row; begin += row_unit) {
       const uint32_t end = n_tok % 2 ? o->n_row : u32_min(o->n_row, begin + 1 + n_tok);
       part.n_tok = n_tok;
       part.row_begin = begin;
       part.row_end = end;
       memset(y, 0x55, (size_t)o->m.n_tok * stride * sizeof(float));
-      form->matmul(&part);
+      matmul(&part);
       for (uint32_t t = 0; t < o->m.n_tok; t++)
         for (uint32_t r = 0; r < stride; r++) {
           const bool written = t < n_tok && r >= begin && r < end;
@@ -336,7 +426,7 @@ static lnl_status check_product(const lnl_form *form, const form_fixture *fixtur
   if (parts) {
     float *all = case_alloc(y_bytes, 0, false);
     memcpy(all, o.m.y, y_bytes);
-    LNL_TRY(check_parts(&o, form, all, error));
+    LNL_TRY(check_parts(&o, form, form->matmul, 2, all, error));
   }
   case_free_all();
   return LNL_OK;
@@ -379,6 +469,110 @@ static lnl_status check_matmul(const lnl_form *form, const form_fixture *fixture
   return check_special(form, fixture, error);
 }
 
+/* --- packed rows ---------------------------------------------------------------------- */
+/* Packs all rows of o, checks what decode_row makes of them, and leaves the
+ * packed matrix as the operand. */
+static lnl_status pack_operands(operands *o, const lnl_form *form, lnl_error *error) {
+  const lnl_packing *packing = form->packing;
+  const uint32_t k = o->m.k, groups = (o->n_row + FORM_GROUP - 1) / FORM_GROUP;
+  const size_t group_bytes = (size_t)form_group_bytes(form, k), stored_bytes = (size_t)o->m.row_bytes;
+  uint8_t *packed = case_alloc(groups * group_bytes, 1, false);
+  memset(packed, 0x55, groups * group_bytes);
+  for (uint32_t g = 0; g < groups; g++)
+    packing->pack(o->w + g * FORM_GROUP * stored_bytes, stored_bytes,
+                  u32_min(FORM_GROUP, o->n_row - g * FORM_GROUP), packed + g * group_bytes, k);
+  float *expected = case_alloc(k * sizeof(float), 0, false), *got = case_alloc(k * sizeof(float), 4, false);
+  for (uint32_t r = 0; r < groups * FORM_GROUP; r++) {
+    memset(expected, 0, k * sizeof(float));
+    memset(got, 0x55, k * sizeof(float));
+    if (r < o->n_row) form->decode_scalar(o->w + r * stored_bytes, expected, k);
+    packing->decode_row(packed + r / FORM_GROUP * group_bytes, r % FORM_GROUP, got, k);
+    for (uint32_t i = 0; i < k; i++)
+      CHECK(float_bits(expected[i]) == float_bits(got[i]) || (isnan(expected[i]) && isnan(got[i])) ||
+                (r >= o->n_row && got[i] == 0),
+            "%s packed: value %u of row %u of %u: %g, expected %g", form->name, i, r, o->n_row, (double)got[i],
+            (double)expected[i]);
+  }
+  uint8_t *w = case_alloc(groups * group_bytes, 1, true); /* in wasm the stored rows were there */
+  memcpy(w, packed, groups * group_bytes);
+  o->m.w = w;
+  o->m.row_bytes = group_bytes;
+  return LNL_OK;
+}
+
+static lnl_status check_packed_product(const lnl_form *form, const form_fixture *fixture, uint32_t k,
+                                       uint32_t n_row, uint32_t n_tok, fill_style fill, x_style style,
+                                       bool parts, lnl_error *error) {
+  operands o;
+  make_operands(&o, form, fixture, k, n_row, n_tok, fill, style);
+  LNL_TRY(pack_operands(&o, form, error));
+  o.m.y_stride = n_row + 3;
+  const size_t y_bytes = (size_t)n_tok * o.m.y_stride * sizeof(float);
+  o.m.y = case_alloc(y_bytes, 4, false);
+  form->packing->matmul_scalar(&o.m);
+  LNL_TRY(check_near(&o, form, "packed, specification", error));
+  memset(o.m.y, 0x55, y_bytes);
+  form->packing->matmul(&o.m);
+  LNL_TRY(check_near(&o, form, form->packing->kernel, error));
+  if (parts) {
+    float *all = case_alloc(y_bytes, 0, false);
+    memcpy(all, o.m.y, y_bytes);
+    LNL_TRY(check_parts(&o, form, form->packing->matmul, FORM_GROUP, all, error));
+  }
+  case_free_all();
+  return LNL_OK;
+}
+
+/* As check_special, and any bytes at all packed and decoded. */
+static lnl_status check_packed_special(const lnl_form *form, const form_fixture *fixture, lnl_error *error) {
+  enum { ROWS = 10, TOKENS = 5, BLOCKS = 5 };
+  for (uint32_t broken = 0; broken < BLOCKS; broken++)
+    for (uint32_t bad = 0; bad < ROWS; bad += 3) {
+      operands o;
+      make_operands(&o, form, fixture, BLOCKS * form->block_len, ROWS, TOKENS, FILL_RANDOM, X_RANDOM);
+      memset(o.w + bad * o.m.row_bytes + (size_t)broken * form->block_bytes, broken % 2 ? 0x7c : 0xff,
+             form->block_bytes);
+      LNL_TRY(pack_operands(&o, form, error));
+      o.m.y_stride = ROWS;
+      o.m.y = case_alloc(ROWS * TOKENS * sizeof(float), 0, false);
+      form->packing->matmul(&o.m);
+      for (uint32_t t = 0; t < TOKENS; t++)
+        for (uint32_t r = 0; r < ROWS; r++)
+          CHECK(!isfinite(o.m.y[t * ROWS + r]) == (r == bad), "%s packed: NaN in block %u of row %u, y of row %u: %g",
+                form->name, broken, bad, r, (double)o.m.y[t * ROWS + r]);
+      case_free_all();
+    }
+  for (int round = 0; round < 20; round++) {
+    operands o;
+    make_operands(&o, form, fixture, 2 * form->block_len, 9, 1, FILL_RANDOM, X_ZERO);
+    fill_bytes(o.w, (size_t)(9 * o.m.row_bytes), FILL_RANDOM);
+    LNL_TRY(pack_operands(&o, form, error));
+    case_free_all();
+  }
+  return LNL_OK;
+}
+
+static lnl_status check_packing(const lnl_form *form, const form_fixture *fixture, lnl_error *error) {
+  if (!form->packing) return LNL_OK;
+  case_seed(form->type + 200);
+  CHECK(strstr(form->packing->kernel, "x8.q8."), "kernel %s", form->packing->kernel);
+  const uint32_t most = form->block_len == 32 ? 9 : 5, k = 3 * form->block_len;
+  for (uint32_t blocks = 1; blocks <= most; blocks++)
+    LNL_TRY(check_packed_product(form, fixture, blocks * form->block_len, 5 + blocks, 9, FILL_RANDOM, X_RANDOM,
+                                 true, error));
+  for (uint32_t n_row = 1; n_row <= 17; n_row++)
+    LNL_TRY(check_packed_product(form, fixture, k, n_row, 1 + n_row % 5, FILL_RANDOM, X_RANDOM, false, error));
+  for (int fill = 0; fill < FILL_COUNT; fill++)
+    for (int style = 0; style < X_COUNT; style++)
+      LNL_TRY(check_packed_product(form, fixture, k, 11, 6, (fill_style)fill, (x_style)style, false, error));
+  /* more rows than are worked on at a time, and rows that are cut */
+  LNL_TRY(check_packed_product(form, fixture, k, 270, 5, FILL_RANDOM, X_RANDOM, false, error));
+  LNL_TRY(check_packed_product(form, fixture, k, 77, 9, FILL_RANDOM, X_RANDOM, true, error));
+  LNL_TRY(check_packed_product(form, fixture, 16384, 9, 1, FILL_RANDOM, X_RANDOM, false, error));
+  LNL_TRY(check_packed_product(form, fixture, 5120, 9, 4, FILL_RANDOM, X_RANDOM, true, error));
+  return check_packed_special(form, fixture, error);
+}
+
 /* --- the table, and the list of cases -------------------------------------------------- */
 static lnl_status check_table(lnl_error *error) {
   uint32_t count;
@@ -413,6 +607,11 @@ static lnl_status check_table(lnl_error *error) {
       if (fixtures[i].type == (id)) return check_decode(form_find(id), &fixtures[i], error);                 \
     return error_set(error, LNL_INTERNAL, "no fixture");                                                     \
   }                                                                                                          \
+  static lnl_status run_packing_##name(lnl_error *error) {                                                   \
+    for (uint32_t i = 0; i < FORM_COUNT; i++)                                                                \
+      if (fixtures[i].type == (id)) return check_packing(form_find(id), &fixtures[i], error);                \
+    return error_set(error, LNL_INTERNAL, "no fixture");                                                     \
+  }                                                                                                          \
   static lnl_status run_matmul_##name(lnl_error *error) {                                                    \
     for (uint32_t i = 0; i < FORM_COUNT; i++)                                                                \
       if (fixtures[i].type == (id)) return check_matmul(form_find(id), &fixtures[i], error);                 \
@@ -425,7 +624,8 @@ const kernel_case *form_cases(uint32_t *count) {
   static const kernel_case cases[] = {
       {"form table and q8 layout", check_table},
 #define LNL_FORM(NAME, name, id, block_len, block_bytes, activation)                                         \
-  {"decode " #NAME, run_decode_##name}, {"matmul " #NAME, run_matmul_##name},
+  {"decode " #NAME, run_decode_##name}, {"matmul " #NAME, run_matmul_##name},                                \
+      {"packing " #NAME, run_packing_##name},
 #include "src/forms/list.inc"
 #undef LNL_FORM
   };

@@ -75,6 +75,17 @@ static void check_cuts(tiny_config c) {
   free(lazy);
   lnl_close(e);
 
+  /* a few steps of the plan at a time, as a profiler does */
+  e = open_tiny(&file, (lnl_plan_options){.chunk = 4}, true);
+  lnl_set_step_limit(e, 3);
+  assert_int_equal(lnl_prompt(e, prompt, PROMPT, false), 0);
+  assert_int_equal(lnl_eval(e), LNL_MORE);
+  assert_int_equal(lnl_next_step(e), 3);
+  float *stepped = last_logits(e, &file, false);
+  assert_memory_equal(stepped, want, c.n_vocab * sizeof *want);
+  free(stepped);
+  lnl_close(e);
+
   /* header and weights in pieces */
   static const size_t pieces[] = {1, 7, 4096};
   for (int i = 0; i < 3; i++) {
@@ -189,8 +200,9 @@ static void test_half_vectors_are_widened_in_place(void **state) {
 static void test_plan_is_what_is_bound(void **state) {
   (void)state;
   tiny_config c = tiny_default();
-  for (uint32_t kv = KV_AUTO; kv <= KV_F16; kv++) {
+  for (uint32_t kv = KV_AUTO; kv < KV_TYPE_COUNT; kv++) {
     c.tied = kv == KV_F16;
+    c.d_head = kv == KV_Q8_0 ? 32 : 10; /* in blocks, or not */
     tiny_file file = tiny_write(&c);
     lnl_engine *e = open_tiny(&file, (lnl_plan_options){.kv = kv, .n_ctx = 50}, true);
     lnl_memory planned = lnl_get_budget(e)->planned, measured = lnl_measure(e);
@@ -200,10 +212,11 @@ static void test_plan_is_what_is_bound(void **state) {
     assert_int_equal(planned.scratch, measured.scratch);
     assert_int_equal(planned.tables, measured.tables);
     assert_int_equal(planned.total, measured.total);
-    /* the cache as the formula says, each layer's part rounded to 64 bytes */
-    uint64_t item = kv == KV_F16 ? 2 : 4;
-    uint64_t row = align_up(50 * c.n_kv_head * c.d_head * item, MEM_ALIGN);
-    assert_int_equal(planned.kv, 2 * c.n_layer * row);
+    /* the cache as the formula says, each layer's part rounded to 64 bytes: blocks
+     * take 34 or 18 bytes for 32 values, 56 positions and whole rows of 32 */
+    uint64_t bytes = 50 * c.n_kv_head * c.d_head * (kv == KV_F16 ? 2 : 4);
+    if (kv >= KV_Q8_0) bytes = 56 * c.n_kv_head * (kv == KV_Q8_0 ? 34 : 18);
+    assert_int_equal(planned.kv, 2 * c.n_layer * align_up(bytes, MEM_ALIGN));
     lnl_close(e);
     free(file.data);
   }

@@ -98,7 +98,7 @@ enum { PROMPT = sizeof prompt / sizeof *prompt, DECODED = 12 };
 static float *run_model(const tiny_config *c, uint32_t threads, uint32_t chunk) {
   tiny_file file = tiny_write(c);
   lnl_host host = tiny_host();
-  host.threads = threads;
+  host.threads = host.threads_asked = threads;
   lnl_plan_options options = {.chunk = chunk};
   lnl_engine *e = lnl_open(&host);
   assert_int_equal(tiny_open(e, &file, &options, true), LNL_OK);
@@ -151,12 +151,68 @@ static void test_a_lost_thread_is_an_error(void **state) {
   assert_int_equal(pool_run(&pool, count_rounds, &c), LNL_THREAD_LOST); /* and stays so */
 }
 
+static void test_one_goes_on_where_the_others_did_not_start(void **state) {
+  (void)state;
+  lnl_pool pool;
+  helper late = {.pool = &pool, .number = 2};
+  pool_init(&pool, 3); /* thread 1 never comes */
+  pool_use_one(&pool);
+  assert_int_equal(pthread_create(&late.thread, NULL, serve, &late), 0);
+  counting c = {.pool = &pool, .rounds = 3};
+  assert_int_equal(pool_run(&pool, count_rounds, &c), LNL_OK);
+  assert_int_equal(c.sum, 3);
+  pthread_join(late.thread, NULL); /* it found nothing to do */
+}
+
+/* How many threads for which host: the number and the code of the reason. */
+static void test_the_number_follows_from_the_host(void **state) {
+  (void)state;
+  static const struct {
+    lnl_host_kind kind;
+    bool isolated, can_wait, can_share;
+    uint32_t cores, asked, count;
+    const char *code;
+    bool notable;
+  } table[] = {
+      {HOST_NODE, true, true, true, 1, 0, 1, "ONE_CORE", false},
+      {HOST_NODE, true, true, true, 2, 0, 2, "AUTO", false},
+      {HOST_NODE, true, true, true, 4, 0, 4, "AUTO", false},
+      {HOST_NODE, true, true, true, 7, 0, 4, "AUTO", false},
+      {HOST_NODE, true, true, true, 12, 0, 6, "AUTO", false},
+      {HOST_NODE, true, true, true, 200, 0, 8, "AUTO", false},
+      {HOST_NODE, true, true, true, 8, 8, 8, "ASKED_FOR", false},
+      {HOST_NODE, true, true, true, 2, 64, 2, "CORES", true},
+      {HOST_NODE, true, true, true, 64, 64, 16, "LIMIT", true},
+      {HOST_NODE, true, true, true, 8, 1, 1, "ASKED_FOR_ONE", false},
+      {HOST_NODE, true, true, true, 1, 2, 1, "ONE_CORE", true},
+      {HOST_NODE, true, true, false, 2, 0, 1, "NO_SHARED_MEMORY", false},
+      {HOST_NODE, true, true, false, 2, 2, 1, "NO_SHARED_MEMORY", true},
+      {HOST_BROWSER, true, true, true, 2, 0, 2, "AUTO", false},
+      {HOST_BROWSER, false, true, false, 2, 0, 1, "NOT_ISOLATED", true},
+      {HOST_BROWSER, true, false, true, 2, 2, 1, "MAIN_THREAD", true},
+      {HOST_NATIVE, false, false, true, 0, 0, 1, "ONE_CORE", false},
+  };
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    lnl_host host = {.kind = table[i].kind,
+                     .isolated = table[i].isolated,
+                     .can_wait = table[i].can_wait,
+                     .threads = table[i].cores,
+                     .threads_asked = table[i].asked};
+    lnl_threads got = host_choose_threads(&host, table[i].can_share, POOL_MAX_THREADS);
+    assert_string_equal(got.code, table[i].code);
+    assert_int_equal(got.count, table[i].count);
+    assert_int_equal(got.notable, table[i].notable);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_barriers_hold),
       cmocka_unit_test(test_split_covers_everything_once),
       cmocka_unit_test(test_logits_do_not_depend_on_threads),
       cmocka_unit_test(test_a_lost_thread_is_an_error),
+      cmocka_unit_test(test_one_goes_on_where_the_others_did_not_start),
+      cmocka_unit_test(test_the_number_follows_from_the_host),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,8 +103,15 @@ static float next_random(tensors *t) {
   return ((float)(t->random >> 8) / 16777216.0f - 0.5f) * 0.6f;
 }
 
-/* Random codes; scales are halves wherever these forms have them: at the start
- * of a block, in Q4_K two of them, in Q6_K at the end. */
+/* Where a form has its halves: the first one, and how many. */
+static void scales_of(uint32_t type, uint32_t block_bytes, uint32_t *at, uint32_t *count) {
+  bool two = type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q2_K || type == TYPE_Q4_K || type == TYPE_Q5_K;
+  bool at_end = type == TYPE_Q2_K || type == TYPE_Q3_K || type == TYPE_Q6_K;
+  *count = two ? 2 : 1;
+  *at = at_end ? block_bytes - 2 * *count : 0;
+}
+
+/* Random codes, small scales. */
 static void add_blocks(tensors *t, const lnl_form *form, uint64_t count) {
   for (uint64_t i = 0; i < count; i++) {
     uint8_t block[256];
@@ -112,9 +119,11 @@ static void add_blocks(tensors *t, const lnl_form *form, uint64_t count) {
       next_random(t);
       block[j] = (uint8_t)(t->random >> 24);
     }
-    _Float16 scale = (_Float16)(form->type == TYPE_Q8_0 ? 0.003f : form->block_len > 32 ? 0.0005f : 0.03f);
-    memcpy(block + (form->type == TYPE_Q6_K ? form->block_bytes - 2 : 0), &scale, 2);
-    if (form->type == TYPE_Q4_K) memcpy(block + 2, &scale, 2);
+    bool wide = form->type == TYPE_Q8_0 || form->type == TYPE_IQ4_NL;
+    _Float16 scale = (_Float16)(wide ? 0.003f : form->block_len > 32 ? 0.0005f : 0.03f);
+    uint32_t at, scales;
+    scales_of(form->type, form->block_bytes, &at, &scales);
+    for (uint32_t j = 0; j < scales; j++) memcpy(block + at + 2 * j, &scale, 2);
     put(&t->data, block, form->block_bytes);
   }
 }

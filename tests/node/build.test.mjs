@@ -1,6 +1,6 @@
-// What the build must have produced: modules without imports, exporting what
-// wasm/abi.h declares, the base one free of relaxed SIMD; and the files of the
-// npm package.
+// What the build must have produced: modules that import nothing (those for
+// threads: only their shared memory) and export what wasm/abi.h declares, the
+// base ones free of relaxed SIMD; and the files of the npm package.
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -11,6 +11,16 @@ import { fileURLToPath } from 'node:url';
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const MAX_MODULE_BYTES = 400_000;
 const MIB = 2 ** 20;
+const MODULES = ['lineal-base.wasm', 'lineal-base-mt.wasm', 'lineal-relaxed.wasm', 'lineal-relaxed-mt.wasm'];
+const isThreaded = (name) => name.endsWith('-mt.wasm');
+const isRelaxed = (name) => name.startsWith('lineal-relaxed');
+/** What a further thread needs of its instance. */
+const THREAD_EXPORTS = [
+  'global __stack_pointer',
+  'global __tls_align',
+  'global __tls_size',
+  'func __wasm_init_tls',
+];
 
 const bytesOf = (name) => readFileSync(join(root, 'dist', name));
 
@@ -75,43 +85,55 @@ function exportsOf(bytes) {
   return list.sort();
 }
 
-function declaredExports() {
+function declaredFunctions() {
   const header = readFileSync(join(root, 'wasm/abi.h'), 'utf8').replaceAll(/\/\*[^]*?\*\//g, ' ');
   const names = new Set([...header.matchAll(/\b(lnl_abi_\w+)\s*\(/g)].map((match) => match[1]));
   assert.ok(names.size > 10, 'wasm/abi.h declares the functions of the module');
-  return ['memory memory', ...[...names].map((name) => `func ${name}`)].sort();
+  return [...names].map((name) => `func ${name}`).sort();
 }
 
-test('the base module has SIMD but no relaxed instruction', () => {
-  const counts = opcodes('lineal-base.wasm');
-  assert.ok((counts.get('v128.load') ?? 0) > 0, 'the disassembly shows SIMD loads');
-  assert.deepEqual(relaxedOf(counts), []);
-});
+/** The only memory of a module: {module, name, flags, maximum}; the first two when it is imported. */
+function memoryOf(name) {
+  const found = sections(bytesOf(name));
+  const section = found.get(isThreaded(name) ? SECTION_IMPORT : SECTION_MEMORY);
+  let [count, at] = leb(section, 0);
+  assert.equal(count, 1);
+  const names = [];
+  if (isThreaded(name)) {
+    for (let i = 0; i < 2; i++) {
+      const [length, start] = leb(section, at);
+      names.push(section.toString('utf8', start, start + length));
+      at = start + length;
+    }
+    assert.equal(KINDS[section[at++]], 'memory');
+  }
+  const flags = section[at];
+  const [, second] = leb(section, at + 1); // over the initial size
+  return { module: names[0], name: names[1], flags, maximum: leb(section, second)[0] };
+}
 
-test('the relaxed module has relaxed instructions', () => {
-  assert.notDeepEqual(relaxedOf(opcodes('lineal-relaxed.wasm')), []);
-});
-
-for (const name of ['lineal-base.wasm', 'lineal-relaxed.wasm']) {
-  test(`${name} imports nothing and starts nothing`, () => {
-    const found = sections(bytesOf(name));
-    const imports = found.get(SECTION_IMPORT);
-    assert.equal(imports === undefined ? 0 : leb(imports, 0)[0], 0);
-    assert.equal(found.has(SECTION_START), false);
+for (const name of MODULES) {
+  test(`${name} has SIMD, and relaxed instructions exactly if it is named so`, () => {
+    const counts = opcodes(name);
+    assert.ok((counts.get('v128.load') ?? 0) > 0, 'the disassembly shows SIMD loads');
+    if (isRelaxed(name)) assert.notDeepEqual(relaxedOf(counts), []);
+    else assert.deepEqual(relaxedOf(counts), []);
   });
 
-  test(`${name} exports its memory and exactly the functions of wasm/abi.h`, () => {
-    assert.deepEqual(exportsOf(bytesOf(name)), declaredExports());
+  test(`${name} imports ${isThreaded(name) ? 'only its memory, which is shared' : 'nothing'}; at most 4 GiB`, () => {
+    const memory = memoryOf(name);
+    const [imports] = leb(sections(bytesOf(name)).get(SECTION_IMPORT) ?? Buffer.of(0), 0);
+    assert.equal(imports, isThreaded(name) ? 1 : 0);
+    // bit 0: it has a maximum; bit 1: shared; bit 2: 64-bit
+    assert.equal(memory.flags, isThreaded(name) ? 3 : 1);
+    assert.equal(memory.maximum, 65536);
+    // The start function of a threaded module sets up its data, once for all threads.
+    if (!isThreaded(name)) assert.equal(sections(bytesOf(name)).has(SECTION_START), false);
   });
 
-  test(`${name} may grow its memory to 4 GiB`, () => {
-    const section = sections(bytesOf(name)).get(SECTION_MEMORY);
-    const [count, at] = leb(section, 0);
-    const [, initial] = leb(section, at); // flags, then the two sizes in pages
-    const [, maximum] = leb(section, initial);
-    assert.equal(count, 1);
-    assert.equal(section[at], 1, 'one memory with a maximum, 32-bit, not shared');
-    assert.equal(leb(section, maximum)[0], 65536);
+  test(`${name} exports exactly the functions of wasm/abi.h and its memory or what threads need`, () => {
+    const more = isThreaded(name) ? THREAD_EXPORTS : ['memory memory'];
+    assert.deepEqual(exportsOf(bytesOf(name)), [...declaredFunctions(), ...more].sort());
   });
 
   test(`${name} is below ${MAX_MODULE_BYTES} bytes`, () => {
@@ -120,10 +142,12 @@ for (const name of ['lineal-base.wasm', 'lineal-relaxed.wasm']) {
   });
 }
 
-test('the base module compiles on an engine without relaxed SIMD', () => {
+test('the base modules compile on an engine without relaxed SIMD', () => {
   // A fresh process: another test may have switched relaxed SIMD on in this one.
-  const script = `process.exitCode = WebAssembly.validate(require('node:fs').readFileSync('dist/lineal-base.wasm')) ? 0 : 1`;
-  execFileSync(process.execPath, ['-e', script], { cwd: root, stdio: 'inherit' });
+  for (const name of MODULES.filter((module) => !isRelaxed(module))) {
+    const script = `process.exitCode = WebAssembly.validate(require('node:fs').readFileSync('dist/${name}')) ? 0 : 1`;
+    execFileSync(process.execPath, ['-e', script], { cwd: root, stdio: 'inherit' });
+  }
 });
 
 test('the WASI command imports WASI alone', () => {
@@ -137,7 +161,7 @@ test('the Emscripten module loads in Node and is the same core', async () => {
   const { default: create } = await import('../../dist/emscripten/lineal.mjs');
   const other = await create();
   const functions = Object.keys(other).filter((name) => name.startsWith('_lnl_abi_')).map((name) => `func ${name.slice(1)}`);
-  assert.deepEqual(['memory memory', ...functions].sort(), declaredExports());
+  assert.deepEqual(functions.sort(), declaredFunctions());
   const { exports: base } = new WebAssembly.Instance(new WebAssembly.Module(bytesOf('lineal-base.wasm')));
   assert.equal(other._lnl_abi_version(), base.lnl_abi_version());
   assert.equal(other._lnl_abi_isa(), base.lnl_abi_isa());
@@ -174,7 +198,7 @@ function reach(file, seen = new Set()) {
   return seen;
 }
 
-test('npm pack carries the glue, the two modules, and nothing else', () => {
+test('npm pack carries the glue, the modules, and nothing else', () => {
   const out = execFileSync('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], { cwd: root, encoding: 'utf8' });
   const packed = JSON.parse(out)[0].files.map((file) => file.path).sort();
   const glue = readdirSync(join(root, 'js-glue')).filter((name) => /\.(js|d\.ts)$/.test(name));
@@ -184,8 +208,7 @@ test('npm pack carries the glue, the two modules, and nothing else', () => {
       'LICENSE',
       'README.md',
       'package.json',
-      'dist/lineal-base.wasm',
-      'dist/lineal-relaxed.wasm',
+      ...MODULES.map((name) => `dist/${name}`),
       ...glue.map((name) => `js-glue/${name}`),
     ].sort(),
   );

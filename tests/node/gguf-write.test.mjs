@@ -21,7 +21,7 @@ test('halves: every one survives, and rounding is to nearest even', () => {
 });
 
 // worst rounding of a block, relative to its largest value: half a code step
-const STEP = { F32: 0, F16: 2 ** -11, BF16: 2 ** -8, Q8_0: 1 / 250, Q4_0: 1 / 7, Q4_K: 1 / 10, Q6_K: 1 / 30 };
+const STEP = { F32: 0, F16: 2 ** -11, BF16: 2 ** -8, Q8_0: 1 / 250, Q4_0: 1 / 7, Q5_0: 1 / 15, Q4_K: 1 / 10, Q6_K: 1 / 30 };
 for (const [type, step] of Object.entries(STEP)) {
   test(`${type}: what is encoded comes back`, () => {
     const rng = random(5);

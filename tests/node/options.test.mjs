@@ -1,5 +1,6 @@
 // Arguments: what is accepted, what is refused, and that the message names it.
 import assert from 'node:assert/strict';
+import { availableParallelism } from 'node:os';
 import { test } from 'node:test';
 import { parseByteSize } from '../../js-glue/index.js';
 import { checkPrompt, generateSettings, planOptions, tokenIds } from '../../js-glue/options.js';
@@ -56,6 +57,7 @@ test('plan options: defaults, and each bad value is named', () => {
       chunk: 0,
       allLogits: false,
       module: 'auto',
+      threads: 0,
       host: {},
       wasmBaseUrl: '',
     },
@@ -69,6 +71,8 @@ test('plan options: defaults, and each bad value is named', () => {
     ['kvType', 'f64'],
     ['chunk', -1],
     ['module', 'wasm64'],
+    ['threads', 0],
+    ['threads', 'many'],
   ]) {
     assert.throws(
       () => planOptions({ [name]: value }),
@@ -168,11 +172,14 @@ test('the module is one that computes right, and a wish is obeyed', async () => 
   await assert.rejects(chooseModule('fast'), { code: 'BAD_ARGUMENT' });
 });
 
-test('capabilities: probed, overridden, and unknown ones refused', () => {
-  assert.equal(probeCapabilities().kind, 'node');
-  assert.equal(probeCapabilities({}, { syncRead: true }).syncRead, true);
-  assert.equal(probeCapabilities({ kind: 'browser', maxMemoryBytes: 2 ** 31 }).maxMemoryBytes, 2 ** 31);
+test('capabilities: probed, overridden, and unknown ones refused', async () => {
+  const here = await probeCapabilities();
+  assert.deepEqual([here.kind, here.isolated, here.canWait], ['node', true, true]);
+  assert.equal(here.threads, availableParallelism());
+  assert.equal((await probeCapabilities({}, { syncRead: true })).syncRead, true);
+  assert.equal((await probeCapabilities({ kind: 'browser', maxMemoryBytes: 2 ** 31 })).maxMemoryBytes, 2 ** 31);
+  assert.equal((await probeCapabilities({ kind: 'wasi' })).threads, 1);
   for (const bad of [{ kind: 'toaster' }, { wings: true }, { threads: 0 }, { maxMemoryBytes: -1 }]) {
-    assert.throws(() => probeCapabilities(bad), { code: 'BAD_ARGUMENT' });
+    await assert.rejects(probeCapabilities(bad), { code: 'BAD_ARGUMENT' });
   }
 });

@@ -1,0 +1,45 @@
+// A thread of an engine beyond its first: an instance over the same memory,
+// which computes until the engine is closed. Runs as a browser's module worker
+// and in Node's worker_threads, started by threads.js.
+
+/**
+ * @typedef {object} ThreadStart
+ * @property {WebAssembly.Module} module
+ * @property {WebAssembly.Memory} memory
+ * @property {number} engine
+ * @property {number} index of this thread, from 1
+ * @property {number} stack where it begins; it grows down
+ * @property {number} tls where the thread-local variables go
+ */
+
+/**
+ * @param {ThreadStart} start
+ * @param {(message: { ready: true } | { failed: string }) => void} post
+ */
+function serve({ module, memory, engine, index, stack, tls }, post) {
+  /** @type {any} */ let core;
+  try {
+    core = new WebAssembly.Instance(module, { env: { memory } }).exports;
+    core.__stack_pointer.value = stack;
+    core.__wasm_init_tls(tls);
+    post({ ready: true });
+    core.lnl_abi_thread_main(engine, index); // returns when the engine is closed
+  } catch (error) {
+    // The others learn it through the memory: they may be waiting, and then hear no message.
+    core?.lnl_abi_thread_lost(engine);
+    post({ failed: String(error) });
+  }
+}
+
+const scope = /** @type {any} */ (globalThis);
+if (typeof scope.WorkerGlobalScope === 'function' && scope instanceof scope.WorkerGlobalScope) {
+  // At once, not after an await: the message may be waiting.
+  scope.addEventListener('message', (/** @type {MessageEvent} */ event) =>
+    serve(event.data, (message) => scope.postMessage(message)),
+  );
+} else {
+  import('node:worker_threads').then(({ parentPort }) => {
+    const port = /** @type {import('node:worker_threads').MessagePort} */ (parentPort);
+    port.once('message', (start) => serve(start, (message) => port.postMessage(message)));
+  });
+}

@@ -1,0 +1,19 @@
+/* What Q4_K and Q5_K share: [12 bytes: 8 scales and 8 minima of 6 bits]. */
+#ifndef LNL_K_SCALES_H
+#define LNL_K_SCALES_H
+
+#include <stdint.h>
+
+/* Scale and minimum of sub-block j: the low 6 bits of a byte each for j < 4;
+ * above, a nibble of a third group of bytes and the top 2 bits of the others. */
+static inline void scale_min(const uint8_t *packed, int j, int *scale, int *min) {
+  if (j < 4) {
+    *scale = packed[j] & 63;
+    *min = packed[j + 4] & 63;
+  } else {
+    *scale = (packed[j + 4] & 15) | (packed[j - 4] >> 6) << 4;
+    *min = packed[j + 4] >> 4 | (packed[j] >> 6) << 4;
+  }
+}
+
+#endif

@@ -1,0 +1,138 @@
+/* Q5_0 with 8 rows interleaved: blocks of [8 scales][8 vectors of nibbles, as in
+ * q4_0_x8.c][2 vectors of top bits, for rows 0-3 and 4-7: bit g of byte c of a
+ * row is that of value 4 g + c]. */
+#include "five_bits.h"
+#include "packings.h"
+#include "x8_bytes.h"
+
+enum { BLOCK = 32, STORED_BYTES = 22, ZERO = 16, TOP_AT = X8_SCALES + 128, BLOCK_BYTES = TOP_AT + 32 };
+
+/* Bit 4 g + c of the stored word becomes bit 8 c + g. */
+static uint32_t transpose_top(uint32_t v) {
+  /* swaps of bits, as in an 8 x 4 matrix: pairs within 8, then within 16, ... */
+  uint32_t out = 0;
+  for (uint32_t c = 0; c < 4; c++) {
+    uint32_t b = v >> c & 0x11111111u; /* bit 4 g */
+    b = (b | b >> 3) & 0x03030303u;
+    b = (b | b >> 6) & 0x000f000fu;
+    b = (b | b >> 12) & 0x000000ffu;
+    out |= b << (8 * c);
+  }
+  return out;
+}
+
+static void pack(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uint8_t *dst, uint32_t k) {
+  static const uint8_t zero[STORED_BYTES]; /* a block of a missing row */
+  for (size_t b = 0; b < k / BLOCK; b++, src += STORED_BYTES, dst += BLOCK_BYTES)
+    for (uint32_t r = 0; r < FORM_GROUP; r++) {
+      const uint8_t *block = r < row_count ? src + (size_t)(r * row_bytes) : zero;
+      memcpy(dst + 2 * r, block, 2);
+      for (uint32_t i = 0; i < 4; i++) memcpy(dst + X8_SCALES + 32 * i + 4 * r, block + 6 + 4 * i, 4);
+      uint32_t top;
+      memcpy(&top, block + 2, 4);
+      top = transpose_top(top);
+      memcpy(dst + TOP_AT + 4 * r, &top, 4);
+    }
+}
+
+/* Value i of the block is (code - 16) d. */
+static int code(const uint8_t *block, uint32_t row, uint32_t i) {
+  const uint8_t byte = x8_byte(block, row, i % 16);
+  const int top = block[TOP_AT + 4 * row + i % 4] >> (i / 4) & 1;
+  return ((i < 16 ? byte & 15 : byte >> 4) | top << 4) - ZERO;
+}
+
+static void decode_row(const uint8_t *group, uint32_t row, float *dst, uint32_t k) {
+  for (; k; k -= BLOCK, group += BLOCK_BYTES, dst += BLOCK) {
+    const float d = x8_scale(group, row);
+    for (uint32_t i = 0; i < BLOCK; i++) dst[i] = (float)code(group, row, i) * d;
+  }
+}
+
+static void matmul_scalar(const lnl_matmul *m) {
+  for (uint32_t token = 0; token < m->n_tok; token++) {
+    const lnl_q8 x = matmul_q8(m, token);
+    for (uint32_t row = m->row_begin; row < m->row_end; row++) {
+      const uint8_t *block = matmul_row(m, row / FORM_GROUP);
+      float sum = 0;
+      for (uint32_t b = 0; b < m->k / BLOCK; b++, block += BLOCK_BYTES) {
+        int32_t dot = 0;
+        for (uint32_t i = 0; i < BLOCK; i++) dot += code(block, row % FORM_GROUP, i) * x.q[b * BLOCK + i];
+        const float term = x8_scale(block, row % FORM_GROUP) * x.d[b] * (float)dot;
+        sum += term;
+      }
+      *matmul_y(m, row, token) = sum;
+    }
+  }
+}
+
+#if LNL_VEC
+
+#define RECORD_BYTES(mode) ((uint32_t)X8_BYTES_SIZE(BLOCK, mode) + X8_RECORD_END)
+
+VEC_INLINE void prepare(uint8_t *record, size_t step, lnl_q8 x, size_t blocks, const vec_mode mode) {
+  for (; blocks; blocks--, record += step, x.q += BLOCK, x.d++) {
+    x8_bytes_prepare(record, x.q, BLOCK, mode);
+    x8_record_end(record + X8_BYTES_SIZE(BLOCK, mode), x8_bytes_start(x.q, BLOCK, ZERO, mode), *x.d);
+  }
+}
+
+/* The codes of values 4 group .. 4 group + 3 of four rows. */
+VEC_INLINE v128_t codes_of(const uint8_t *w, v128_t top, const int group, v128_t nibble, v128_t sixteen) {
+  const v128_t packed = wasm_v128_load(w + 32 * (group % 4));
+  const v128_t low = wasm_v128_and(group < 4 ? packed : wasm_u16x8_shr(packed, 4), nibble);
+  const v128_t at_4 = group < 4   ? wasm_i16x8_shl(top, 4 - group)
+                      : group > 4 ? wasm_u16x8_shr(top, group - 4)
+                                  : top;
+  return wasm_v128_or(low, wasm_v128_and(at_4, sixteen));
+}
+
+VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t blocks, const uint32_t n,
+                    const vec_mode mode) {
+  const v128_t fields = vec_opaque_i32((int32_t)0x8fffe000);
+  const v128_t scale = vec_opaque_f32(mode == VEC_WIDE ? 0x1p104f : 0x1p112f);
+  const v128_t ones = vec_opaque_i16(1), nibble = vec_opaque_i16(0x0f0f), sixteen = vec_opaque_i16(0x1010);
+  const x8_bytes_masks mask = x8_bytes_masks_make();
+  v128_t seen = vec_zero(), acc[2 * X8_TILE];
+  VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++) acc[i] = wasm_v128_load(out + 4 * i);
+  for (; blocks; blocks--, w += BLOCK_BYTES, a += n * RECORD_BYTES(mode)) {
+    v128_t sum[2 * X8_TILE];
+    const v128_t top[2] = {wasm_v128_load(w + TOP_AT), wasm_v128_load(w + TOP_AT + 16)};
+    x8_start(sum, a, n, RECORD_BYTES(mode));
+    VEC_UNROLL for (int group = 0; group < 8; group++) {
+      const v128_t codes[2] = {codes_of(w + X8_SCALES, top[0], group, nibble, sixteen),
+                               codes_of(w + X8_SCALES + 16, top[1], group, nibble, sixteen)};
+      x8_bytes_dot(sum, codes, a, group, n, RECORD_BYTES(mode), &mask, mode);
+    }
+    if (mode == VEC_I16) VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++) sum[i] = wasm_i32x4_dot_i16x8(sum[i], ones);
+    seen = x8_seen(seen, w);
+    x8_add(acc, sum, w, a, n, RECORD_BYTES(mode), fields, scale);
+  }
+  x8_finish(out, acc, seen, n);
+}
+
+#define KERNEL(mode)                                                                                         \
+  static void prepare_##mode(uint8_t *record, size_t step, lnl_q8 x, size_t blocks) {                        \
+    prepare(record, step, x, blocks, mode);                                                                  \
+  }                                                                                                          \
+  X8_FUNCTIONS(dot, mode)                                                                                    \
+  static const x8_kernel kernel_##mode = {BLOCK_BYTES,   RECORD_BYTES(mode), prepare_##mode,                 \
+                                          dot_1_##mode, dot_2_##mode,       dot_4_##mode};
+#if LNL_VEC == 2
+KERNEL(VEC_I32)
+KERNEL(VEC_I16)
+static void matmul(const lnl_matmul *m) {
+  x8_matmul(m, vec_dot_i32_is_fast() ? &kernel_VEC_I32 : &kernel_VEC_I16);
+}
+#else
+KERNEL(VEC_WIDE)
+static void matmul(const lnl_matmul *m) { x8_matmul(m, &kernel_VEC_WIDE); }
+#endif
+
+#else
+#define matmul matmul_scalar
+#endif
+
+const lnl_packing q5_0_x8 = {
+    "q5_0x8.q8." VEC_ISA_NAME, BLOCK_BYTES, pack, decode_row, matmul_scalar, matmul,
+};

@@ -1,0 +1,171 @@
+/* Q6_K with 8 rows interleaved and codes widened to bytes, which takes 30 %
+ * more memory and saves most of the work on each: blocks of
+ *   [d: 8 f16][scales: 8 int8 for each 16 values]
+ *   [128 vectors, each the codes of values 4 g .. 4 g + 3 of four rows: x8.h] */
+#include "packings.h"
+#include "x8_bytes.h"
+
+enum { BLOCK = 256, STORED_BYTES = 210, SUBS = 8, ZERO = 32 };
+enum { SCALES_AT = 16, CODES_AT = SCALES_AT + 8 * 16, BLOCK_BYTES = CODES_AT + 8 * BLOCK };
+
+/* The stored block: q6_k.c. */
+enum { HIGH_AT = 128, STORED_SCALES_AT = 192, STORED_D_AT = 208 };
+
+static void pack(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uint8_t *dst, uint32_t k) {
+  static const uint8_t zero[STORED_BYTES]; /* a block of a missing row */
+  for (size_t b = 0; b < k / BLOCK; b++, src += STORED_BYTES, dst += BLOCK_BYTES)
+    for (uint32_t r = 0; r < FORM_GROUP; r++) {
+      const uint8_t *block = r < row_count ? src + (size_t)(r * row_bytes) : zero;
+      memcpy(dst + 2 * r, block + STORED_D_AT, 2);
+      for (int j = 0; j < 16; j++) dst[SCALES_AT + 8 * j + (int)r] = block[STORED_SCALES_AT + j];
+      /* four values at a time, byte by byte in a word */
+      for (int half = 0; half < 2; half++)
+        for (int i = 0; i < 32; i += 4) {
+          uint32_t low[2], high;
+          memcpy(&low[0], block + 64 * half + i, 4);
+          memcpy(&low[1], block + 64 * half + 32 + i, 4);
+          memcpy(&high, block + HIGH_AT + 32 * half + i, 4);
+          for (int g = 0; g < 4; g++) {
+            const uint32_t codes = (low[g % 2] >> (g < 2 ? 0 : 4) & 0x0f0f0f0fu) | (high >> (2 * g) & 0x03030303u) << 4;
+            memcpy(dst + CODES_AT + 8 * (128 * half + 32 * g + i) + 4 * (int)r, &codes, 4);
+          }
+        }
+    }
+}
+
+static int code(const uint8_t *block, uint32_t row, uint32_t i) {
+  return block[CODES_AT + i / 4 * 32 + row * 4 + i % 4] - ZERO;
+}
+static int scale_at(const uint8_t *block, uint32_t row, uint32_t i) {
+  return (int8_t)block[SCALES_AT + i / 16 * 8 + row];
+}
+
+static void decode_row(const uint8_t *group, uint32_t row, float *dst, uint32_t k) {
+  for (; k; k -= BLOCK, group += BLOCK_BYTES) {
+    const float d = load_half(group + 2 * row);
+    for (uint32_t i = 0; i < BLOCK; i++) *dst++ = d * (float)scale_at(group, row, i) * (float)code(group, row, i);
+  }
+}
+
+static void matmul_scalar(const lnl_matmul *m) {
+  for (uint32_t token = 0; token < m->n_tok; token++) {
+    const lnl_q8 x = matmul_q8(m, token);
+    for (uint32_t row = m->row_begin; row < m->row_end; row++) {
+      const uint8_t *block = matmul_row(m, row / FORM_GROUP);
+      const uint32_t r = row % FORM_GROUP;
+      float sum = 0;
+      for (uint32_t b = 0; b < m->k / BLOCK; b++, block += BLOCK_BYTES)
+        for (uint32_t first = 0; first < BLOCK; first += 16) {
+          const size_t at = (size_t)b * BLOCK + first;
+          int dot = 0;
+          for (uint32_t i = 0; i < 16; i++) dot += code(block, r, first + i) * x.q[at + i];
+          const float term = load_half(block + 2 * r) * (float)scale_at(block, r, first) * x.d[at / 32] * (float)dot;
+          sum += term;
+        }
+      *matmul_y(m, row, token) = sum;
+    }
+  }
+}
+
+#if LNL_VEC
+
+/* A record: [activations][what the sum of each 16 begins with][d of each 32].
+ * The integer product of 32 values, scales included, is less than 2^24: exact
+ * as a float. */
+#define RECORD_START(mode) ((uint32_t)X8_BYTES_SIZE(BLOCK, mode))
+#define RECORD_D(mode)     (RECORD_START(mode) + 4 * 16)
+#define RECORD_BYTES(mode) (RECORD_D(mode) + 4 * SUBS)
+
+VEC_INLINE void prepare(uint8_t *record, size_t step, lnl_q8 x, size_t blocks, const vec_mode mode) {
+  for (; blocks; blocks--, record += step, x.q += BLOCK, x.d += SUBS) {
+    x8_bytes_prepare(record, x.q, BLOCK, mode);
+    for (int j = 0; j < 16; j++) {
+      const int32_t start = x8_bytes_start(x.q + 16 * j, 16, ZERO, mode);
+      memcpy(record + RECORD_START(mode) + 4 * j, &start, 4);
+    }
+    memcpy(record + RECORD_D(mode), x.d, 4 * SUBS);
+  }
+}
+
+/* 16 values: part[i] += scales x (codes x activations + start). */
+VEC_INLINE void sub_dot(v128_t *part, const uint8_t *codes, const uint8_t *scales, const uint8_t *x,
+                        const uint8_t *start, const uint32_t n, const x8_bytes_masks *mask, const vec_mode mode) {
+  v128_t sum[2 * X8_TILE];
+  VEC_UNROLL for (uint32_t t = 0; t < n; t++)
+    sum[2 * t] = sum[2 * t + 1] = wasm_v128_load32_splat(start + t * RECORD_BYTES(mode));
+  VEC_UNROLL for (int g = 0; g < 4; g++) {
+    const v128_t c[2] = {wasm_v128_load(codes + 32 * g), wasm_v128_load(codes + 32 * g + 16)};
+    x8_bytes_dot(sum, c, x, g, n, RECORD_BYTES(mode), mask, mode);
+  }
+  const v128_t wide = wasm_i16x8_load8x8(scales);
+  if (mode == VEC_I16) {
+    const v128_t s[2] = {vec_upper_low(wide), vec_upper_high(wide)};
+    VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++)
+      part[i] = wasm_i32x4_add(part[i], wasm_i32x4_dot_i16x8(sum[i], s[i % 2]));
+  } else {
+    const v128_t s[2] = {wasm_f32x4_convert_i32x4(wasm_i32x4_extend_low_i16x8(wide)),
+                         wasm_f32x4_convert_i32x4(wasm_i32x4_extend_high_i16x8(wide))};
+    VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++)
+      part[i] = vec_madd(wasm_f32x4_convert_i32x4(sum[i]), s[i % 2], part[i]);
+  }
+}
+
+VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t blocks, const uint32_t n,
+                    const vec_mode mode) {
+  const vec_half half = vec_half_make();
+  const x8_bytes_masks mask = x8_bytes_masks_make();
+  const v128_t exact = vec_opaque_f32(0x1p-8f);
+  v128_t total[2 * X8_TILE];
+  VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++) total[i] = wasm_v128_load(out + 4 * i);
+  for (; blocks; blocks--, w += BLOCK_BYTES, a += n * RECORD_BYTES(mode)) {
+    v128_t acc[2 * X8_TILE];
+    VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++) acc[i] = vec_zero();
+    const uint8_t *codes = w + CODES_AT, *scales = w + SCALES_AT;
+    const uint8_t *x = a, *start = a + RECORD_START(mode), *d = a + RECORD_D(mode);
+    VEC_LOOP for (int j = 0; j < SUBS; j++) {
+      v128_t part[2 * X8_TILE];
+      VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++) part[i] = vec_zero();
+      sub_dot(part, codes, scales, x, start, n, &mask, mode);
+      sub_dot(part, codes + 128, scales + 8, x + X8_BYTES_SIZE(16, mode), start + 4, n, &mask, mode);
+      VEC_UNROLL for (uint32_t t = 0; t < n; t++) {
+        const v128_t d_t = wasm_v128_load32_splat(d + t * RECORD_BYTES(mode));
+        VEC_UNROLL for (uint32_t i = 2 * t; i < 2 * t + 2; i++)
+          acc[i] = vec_madd(mode == VEC_I16 ? wasm_f32x4_convert_i32x4(part[i]) : part[i], d_t, acc[i]);
+      }
+      codes += 256, scales += 16, x += X8_BYTES_SIZE(32, mode), start += 8, d += 4;
+    }
+    VEC_UNROLL for (uint32_t h = 0; h < 2; h++) {
+      v128_t factor = vec_half_any(wasm_i32x4_shl(wasm_i32x4_load16x4(w + 8 * h), 16), &half);
+      if (mode == VEC_WIDE) factor = wasm_f32x4_mul(factor, exact);
+      VEC_UNROLL for (uint32_t t = 0; t < n; t++)
+        total[2 * t + h] = vec_madd(acc[2 * t + h], factor, total[2 * t + h]);
+    }
+  }
+  VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++) wasm_v128_store(out + 4 * i, total[i]);
+}
+
+#define KERNEL(mode)                                                                                         \
+  static void prepare_##mode(uint8_t *record, size_t step, lnl_q8 x, size_t blocks) {                        \
+    prepare(record, step, x, blocks, mode);                                                                  \
+  }                                                                                                          \
+  X8_FUNCTIONS(dot, mode)                                                                                    \
+  static const x8_kernel kernel_##mode = {BLOCK_BYTES,  RECORD_BYTES(mode), prepare_##mode,                  \
+                                          dot_1_##mode, dot_2_##mode,       dot_4_##mode};
+#if LNL_VEC == 2
+KERNEL(VEC_I32)
+KERNEL(VEC_I16)
+static void matmul(const lnl_matmul *m) {
+  x8_matmul_of(m, vec_dot_i32_is_fast() ? &kernel_VEC_I32 : &kernel_VEC_I16, BLOCK);
+}
+#else
+KERNEL(VEC_WIDE)
+static void matmul(const lnl_matmul *m) { x8_matmul_of(m, &kernel_VEC_WIDE, BLOCK); }
+#endif
+
+#else
+#define matmul matmul_scalar
+#endif
+
+const lnl_packing q6_k_x8 = {
+    "q6_kx8.q8." VEC_ISA_NAME, BLOCK_BYTES, pack, decode_row, matmul_scalar, matmul,
+};

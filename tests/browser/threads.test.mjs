@@ -1,0 +1,130 @@
+// Threads in a real page: used where the page is cross-origin isolated, under a
+// strict Content-Security-Policy too, and explained where they are not.
+import assert from 'node:assert/strict';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import { open } from '../../js-glue/index.js';
+import { chromiumMissing, startChromium } from '../lib/chromium.mjs';
+import { BUNDLED, ROOT, generate } from '../lib/fixtures.mjs';
+import { ISOLATED, STRICT_CSP, startServer } from '../lib/http-server.mjs';
+
+const skip = await chromiumMissing();
+let browser, expected;
+const sites = {};
+const pages = {};
+
+before(async () => {
+  if (skip) return;
+  const model = await open(BUNDLED, { context: 128, threads: 1 });
+  expected = (await generate(model, 'In the beginning', { maxTokens: 16 })).result;
+  await model.close();
+  const mounts = {
+    '/js-glue/': path.join(ROOT, 'js-glue'),
+    '/dist/': path.join(ROOT, 'dist'),
+    '/blank.html': Buffer.from('<!doctype html><title>blank</title>'),
+    '/model.gguf': BUNDLED,
+  };
+  browser = await startChromium();
+  for (const [name, headers] of Object.entries({ isolated: { ...ISOLATED, ...STRICT_CSP }, plain: STRICT_CSP })) {
+    const faults = { '/blank.html': { headers: { 'Content-Type': 'text/html' } } };
+    sites[name] = await startServer(mounts, { headers, faults });
+    pages[name] = await browser.newPage();
+    await pages[name].goto(`${sites[name].url}/blank.html`);
+  }
+});
+after(async () => {
+  await browser?.close();
+  for (const site of Object.values(sites)) await site.close();
+});
+
+/** Runs work(lineal, argument) in the page; page.evaluate is outside of the page's policy. */
+function inPage(page, work, argument = null) {
+  return page.evaluate(`(async () => (${work})(await import('/js-glue/index.js'), ${JSON.stringify(argument)}))()`);
+}
+
+/** Opens with the options and generates: what came, and what explain says. */
+const openAndRun = async ({ open: openModel }, options) => {
+  const model = await openModel('/model.gguf', { context: 128, ...options });
+  const { tokens, decodeAllocations } = await model.generate('In the beginning', { maxTokens: 16 }).done;
+  const { info, explanation } = model;
+  await model.close();
+  return {
+    tokens,
+    decodeAllocations,
+    threads: info.threads,
+    planned: explanation.threads,
+    reason: explanation.threads_reason,
+    warnings: explanation.warnings.filter(({ code }) => /THREAD/.test(code)),
+    module: info.module,
+  };
+};
+
+// Whatever this machine has, the page is told of two cores.
+const host = { threads: 2 };
+
+test('an isolated page: two threads, the same tokens, under a strict policy', { skip }, async () => {
+  for (const module of ['base', 'relaxed']) {
+    const out = await inPage(pages.isolated, openAndRun, { host, module });
+    assert.deepEqual([out.threads, out.planned, out.reason.code], [2, 2, 'AUTO']);
+    assert.deepEqual(out.warnings, []);
+    assert.deepEqual(out.tokens, expected.tokens);
+    assert.equal(out.decodeAllocations, 0);
+    assert.equal(out.module, module);
+  }
+  assert.deepEqual(pages.isolated.failures, []);
+  assert.deepEqual(
+    pages.isolated.messages.filter(({ text }) => /Security.Policy|worker/i.test(text)),
+    [],
+  );
+});
+
+test('a page that is not isolated: one thread, and explain says why', { skip }, async () => {
+  const out = await inPage(pages.plain, openAndRun, { host, threads: 2 });
+  assert.deepEqual([out.threads, out.reason.code], [1, 'NOT_ISOLATED']);
+  assert.match(out.reason.text, /not cross-origin isolated/);
+  assert.match(out.warnings[0].text, /2 threads were asked for.*not cross-origin isolated/);
+  assert.deepEqual(out.tokens, expected.tokens);
+  const asked = await inPage(pages.plain, openAndRun, { host, threads: 1 });
+  assert.deepEqual([asked.threads, asked.reason.code, asked.warnings], [1, 'ASKED_FOR_ONE', []]);
+});
+
+test('the main thread of a page computes alone; it may not wait', { skip }, async () => {
+  const out = await inPage(pages.isolated, openAndRun, { host, worker: false });
+  assert.deepEqual([out.threads, out.reason.code], [1, 'MAIN_THREAD']);
+  assert.deepEqual(out.tokens, expected.tokens);
+});
+
+test('probeHost: what a page can do through its worker', { skip }, async () => {
+  const probe = ({ probeHost }) => probeHost();
+  const [isolated, plain] = [await inPage(pages.isolated, probe), await inPage(pages.plain, probe)];
+  assert.deepEqual([isolated.isolated, isolated.canWait], [true, true]);
+  assert.equal(plain.isolated, false);
+  assert.ok(isolated.threads >= 1);
+});
+
+test('thread scripts that cannot be loaded: one thread, and explain says so', { skip }, async () => {
+  sites.isolated.faults['/js-glue/thread.js'] = { status: 404 };
+  const out = await inPage(pages.isolated, openAndRun, { host });
+  delete sites.isolated.faults['/js-glue/thread.js'];
+  assert.deepEqual([out.threads, out.planned, out.reason.code], [1, 1, 'NOT_STARTED']);
+  assert.equal(out.warnings[0].code, 'ONE_THREAD');
+  assert.deepEqual(out.tokens, expected.tokens);
+});
+
+test('twenty models, one after another and some left open, in one page', { skip }, async () => {
+  const out = await inPage(
+    pages.isolated,
+    async ({ open: openModel }, options) => {
+      const counts = [];
+      for (let i = 0; i < 20; i++) {
+        const model = await openModel('/model.gguf', { context: 64, ...options });
+        const { tokens } = await model.generate('In the', { maxTokens: 2 }).done;
+        counts.push(model.info.threads + tokens.length);
+        if (i % 10 !== 0) await model.close();
+      }
+      return counts;
+    },
+    { host },
+  );
+  assert.deepEqual(out, Array(20).fill(4));
+});

@@ -49,7 +49,7 @@ const SHARED_MAX_PAGES = [65536, 32768, 16384];
 const PAGE_BYTES = 65536;
 
 const HOST_KIND = { browser: 0, node: 1, wasi: 2, native: 3 };
-const KV_TYPE = { auto: 0, f32: 1, f16: 2 };
+const KV_TYPE = { auto: 0, f32: 1, f16: 2, q8_0: 3, q4_0: 4 };
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
@@ -248,7 +248,7 @@ export class Core {
     return this.#call('shard_count', this.#engine) >>> 0;
   }
 
-  /** @param {{ context: number, memory: number, kvType: 'auto' | 'f32' | 'f16', chunk: number, allLogits: boolean }} options */
+  /** @param {{ context: number, memory: number, kvType: 'auto' | 'f32' | 'f16' | 'q8_0' | 'q4_0', chunk: number, allLogits: boolean }} options */
   plan(options) {
     this.#status(
       'plan',

@@ -6,11 +6,15 @@ const REMEDIES = {
   SOURCE_NOT_FOUND: 'check the path or address',
   SOURCE_UNREADABLE: 'check that it is a file that you may read, and choose it again',
   SOURCE_CHANGED: 'the file was replaced while it was being read: open it again',
+  SOURCE_READ: 'see the cause: the read function of the source failed',
   SOURCE_TRUNCATED: 'try again; if it stays so, the file on the server is incomplete',
   HTTP_STATUS: 'check the address, and give the headers or credentials that the server wants',
   HTTP_RANGE:
     'the server or a proxy answers Range requests wrongly: use another mirror, or download the file first',
   NETWORK: 'check the connection and the address, then try again',
+  NETWORK_TIMEOUT: 'try again; for a server that needs longer, raise fetch.timeoutMs',
+  CALLBACK_FAILED: 'see the cause: the function that you gave failed',
+  OUTPUT_FAILED: 'make room where the output goes, or send it elsewhere',
   ABORTED: 'start it again when wanted',
   BUSY: 'wait for the running generation to end, or abort it; open the model twice to run two at once',
   CLOSED: 'open the model again',
@@ -70,6 +74,23 @@ export class LinealError extends Error {
 /** @param {unknown} error */
 function isAbort(error) {
   return error instanceof Error && error.name === 'AbortError';
+}
+
+/** What a thrown value says. @param {unknown} thrown */
+export function messageOf(thrown) {
+  return thrown instanceof Error ? thrown.message || thrown.name : String(thrown);
+}
+
+/**
+ * A function of the user threw.
+ * @param {string} name of the function
+ * @param {unknown} cause
+ */
+export function callbackError(name, cause) {
+  return new LinealError('CALLBACK_FAILED', `${name} threw: ${messageOf(cause)}`, {
+    detail: { callback: name },
+    cause,
+  });
 }
 
 /** @param {unknown} [cause] */

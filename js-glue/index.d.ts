@@ -92,7 +92,7 @@ export interface ExplainOptions {
   /** Memory budget. Default: none beyond what the machine gives. */
   memory?: ByteSize;
   /** Type of the KV cache. Default: 'auto', the core decides and says why. */
-  kvType?: 'auto' | 'f32' | 'f16';
+  kvType?: 'auto' | 'f32' | 'f16' | 'q8_0' | 'q4_0';
   /** Prompt tokens evaluated in one pass. Default: the core decides. */
   chunk?: number;
   /** Keep the logits of every prompt position, for `evaluate`. Default: false. */

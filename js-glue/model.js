@@ -1,22 +1,44 @@
 // Model, Generation and Tokenizer as the user holds them, over a backend.
-import { LinealError, abortError, badArgument, closedError } from './errors.js';
-import { checkPrompt, generateSettings, tokenIds, whole } from './options.js';
+import { LinealError, abortError, badArgument, callbackError, closedError } from './errors.js';
+import {
+  checkPrompt,
+  checkSequence,
+  checkText,
+  detokenizeOptions,
+  evaluateOptions,
+  generateSettings,
+  scoreOptions,
+  tokenIds,
+  tokenizeOptions,
+} from './options.js';
+import { linkedController } from './signals.js';
 
 const CLOSE_PATIENCE_MS = 1000;
 
 /** @typedef {import('./backend.js').LocalBackend | import('./backend.js').WorkerBackend} Backend */
 /** @typedef {import('./index.d.ts').GenerationResult} GenerationResult */
 
+/** @type {import('./index.d.ts').GenerateOptions} */
+const NO_HOOKS = {};
+
 /**
- * A controller that fires with the user's signal, and can be fired from here.
- * @param {AbortSignal | undefined} signal
+ * Does the work at once, and gives its value, or throws, when asked.
+ * @template T
+ * @param {() => T} work
+ * @returns {{ failed: boolean, get: () => T }}
  */
-function linkedController(signal) {
-  const controller = new AbortController();
-  const abort = () => controller.abort();
-  if (signal?.aborted) abort();
-  signal?.addEventListener('abort', abort, { once: true });
-  return { controller, unlink: () => signal?.removeEventListener('abort', abort) };
+function now(work) {
+  try {
+    const value = work();
+    return { failed: false, get: () => value };
+  } catch (error) {
+    return {
+      failed: true,
+      get: () => {
+        throw error;
+      },
+    };
+  }
 }
 
 class Generation {
@@ -30,7 +52,8 @@ class Generation {
   /** @type {{ error: unknown } | undefined} */ #failure;
   #iterated = false;
   /** @type {string[]} pieces that came while nobody read them */ #buffer = [];
-  /** @type {Promise<void> | undefined} */ #draining;
+  #draining = false;
+  /** @type {Promise<unknown>} settles when nobody pulls: pieces keep their order */ #pulling = Promise.resolve();
 
   /**
    * @param {AsyncGenerator<import('./engine.js').TokenEvent, void, void>} events
@@ -43,8 +66,12 @@ class Generation {
     this.#unlink = unlink;
   }
 
-  /** @param {GenerationResult} result */
+  /**
+   * The model is free again.
+   * @param {GenerationResult | undefined} result undefined: it failed
+   */
   end(result) {
+    if (!result || this.result) return;
     this.result = result;
     this.#resolve(result);
   }
@@ -53,24 +80,44 @@ class Generation {
     this.#done ??= new Promise((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
-      if (this.result) resolve(this.result);
-      else if (this.#failure) reject(this.#failure.error);
-      // Whoever also iterates starts in this turn; otherwise it runs by itself.
-      else
-        setTimeout(() => {
-          if (!this.#iterated) this.#draining = this.#drain();
-        }, 0);
     });
+    if (this.result) this.#resolve(this.result);
+    else if (this.#failure) this.#reject(this.#failure.error);
+    // Who reads by hand and now waits for the end reads no more.
+    else if (this.#iterated) this.#drain();
+    // Whoever also iterates starts in this turn; otherwise it runs by itself.
+    else
+      setTimeout(() => {
+        if (!this.#iterated) this.#drain();
+      }, 0);
     return this.#done;
   }
 
+  /** Runs to the end; the pieces wait for a reader. */
   async #drain() {
+    if (this.#draining) return;
+    this.#draining = true;
     try {
-      for (let piece = await this.#pull(); piece !== undefined; piece = await this.#pull())
-        this.#buffer.push(piece);
+      while (!this.result && !this.#failure) {
+        await this.#inTurn(async () => {
+          const piece = await this.#pull();
+          if (piece !== undefined) this.#buffer.push(piece);
+        });
+      }
     } catch {
       // #failure has it: `done` rejects, and a reader who comes later gets it too.
     }
+  }
+
+  /**
+   * @template T
+   * @param {() => Promise<T>} work
+   * @returns {Promise<T>}
+   */
+  #inTurn(work) {
+    const turn = this.#pulling.then(work);
+    this.#pulling = turn.catch(() => {});
+    return turn;
   }
 
   /** The next text that is not empty; undefined at the end. */
@@ -84,12 +131,7 @@ class Generation {
           if (!this.result) throw closedError();
           return undefined;
         }
-        if (value.id >= 0)
-          this.#onToken?.({
-            id: value.id,
-            index: value.index,
-            ...('logprob' in value ? { logprob: value.logprob } : {}),
-          });
+        if (value.id >= 0) this.#report(value);
         if (value.text !== '') return value.text;
       }
     } catch (error) {
@@ -98,13 +140,22 @@ class Generation {
     }
   }
 
+  /** @param {import('./engine.js').TokenEvent} event */
+  #report({ id, index, logprob }) {
+    try {
+      this.#onToken?.({ id, index, ...(logprob === undefined ? {} : { logprob }) });
+    } catch (error) {
+      throw callbackError('onToken', error);
+    }
+  }
+
   /** @param {unknown} error */
   async #fail(error) {
     this.#failure = { error };
-    this.#reject(error);
-    this.#unlink();
     // An error of onToken leaves the engine running: end it.
     await this.#events.return(undefined).catch(() => {});
+    this.#unlink();
+    this.#reject(error);
   }
 
   /** @returns {AsyncIterator<string, undefined>} */
@@ -112,15 +163,15 @@ class Generation {
     if (this.#iterated) throw badArgument('a generation can be iterated once');
     this.#iterated = true;
     return {
-      next: async () => {
-        if (this.#draining) await this.#draining;
-        const buffered = this.#buffer.shift();
-        if (buffered !== undefined) return { value: buffered, done: false };
-        if (this.#failure) throw this.#failure.error;
-        if (this.result) return { value: undefined, done: true };
-        const piece = await this.#pull();
-        return piece === undefined ? { value: undefined, done: true } : { value: piece, done: false };
-      },
+      next: () =>
+        this.#inTurn(async () => {
+          const buffered = this.#buffer.shift();
+          if (buffered !== undefined) return { value: buffered, done: false };
+          if (this.#failure) throw this.#failure.error;
+          if (this.result) return { value: undefined, done: true };
+          const piece = await this.#pull();
+          return piece === undefined ? { value: undefined, done: true } : { value: piece, done: false };
+        }),
       return: async () => {
         await this.#events.return(undefined);
         // Left before it began: there is no result.
@@ -137,7 +188,10 @@ export class Model {
   /** @readonly */ explanation;
   #backend;
   #closed = false;
-  /** What runs, so that close() can end it. @type {Set<{ controller: AbortController, end: () => Promise<unknown> }>} */
+  /**
+   * What runs, so that close() can end it.
+   * @type {Set<{ controller: AbortController, end: () => Promise<unknown>, release: () => void }>}
+   */
   #running = new Set();
 
   /**
@@ -152,54 +206,63 @@ export class Model {
   }
 
   /**
-   * @param {string | ArrayLike<number>} prompt
+   * What is wrong with the arguments is said when the generation is asked for something, like every error of it.
+   * @param {string | import('./index.d.ts').TokenIds} prompt
    * @param {import('./index.d.ts').GenerateOptions} [options]
    */
   generate(prompt, options = {}) {
-    const { controller, unlink } = linkedController(options?.signal);
+    const checked = now(() => ({ settings: generateSettings(options), prompt: checkPrompt(prompt) }));
+    const { signal, onToken } = checked.failed ? NO_HOOKS : options;
+    const { controller, unlink } = linkedController(signal);
+    /** @type {GenerationResult | undefined} */ let result;
     const start = () => {
-      this.#checkOpen();
-      const settings = generateSettings(options);
-      return this.#backend.generate(checkPrompt(prompt), settings, controller.signal, (result) =>
-        generation.end(result),
-      );
+      const { settings, prompt: checkedPrompt } = checked.get();
+      return this.#backend.generate(checkedPrompt, settings, controller.signal, (r) => {
+        result = r;
+      });
     };
-    const events = this.#exclusive(start, controller);
-    const generation = new Generation(events, options?.onToken, unlink);
+    const events = this.#exclusive(start, controller, () => generation.end(result));
+    const generation = new Generation(events, onToken, unlink);
     return generation;
   }
 
   /**
-   * @param {ArrayLike<number>} ids
+   * @param {import('./index.d.ts').TokenIds} ids
    * @param {{ signal?: AbortSignal }} [options]
    * @returns {AsyncGenerator<import('./index.d.ts').LogitsRow, void, void>}
    */
-  async *evaluate(ids, options = {}) {
-    const { controller, unlink } = linkedController(options.signal);
+  evaluate(ids, options = {}) {
+    return this.#evaluate(now(() => ({ ids: checkSequence(ids), ...evaluateOptions(options) })));
+  }
+
+  /**
+   * @param {{ get: () => { ids: Int32Array, signal: AbortSignal | undefined } }} checked
+   * @returns {AsyncGenerator<import('./index.d.ts').LogitsRow, void, void>}
+   */
+  async *#evaluate(checked) {
+    const { ids, signal } = checked.get();
+    const { controller, unlink } = linkedController(signal);
     try {
-      yield* this.#exclusive(
-        () => this.#backend.evaluate(/** @type {Int32Array} */ (checkPrompt(ids)), controller.signal),
-        controller,
-      );
+      yield* this.#exclusive(() => this.#backend.evaluate(ids, controller.signal), controller);
     } finally {
       unlink();
     }
   }
 
   /**
-   * @param {ArrayLike<number>} ids
+   * @param {import('./index.d.ts').TokenIds} ids
    * @param {{ from?: number, signal?: AbortSignal }} [options]
    * @returns {Promise<Float64Array>}
    */
   async score(ids, options = {}) {
     this.#checkOpen();
-    const { controller, unlink } = linkedController(options.signal);
+    const { from, signal } = scoreOptions(options);
+    const checked = checkSequence(ids);
     this.#checkIdle();
-    const entry = { controller, end: async () => {} };
+    const { controller, unlink } = linkedController(signal);
+    const entry = { controller, end: async () => {}, release: () => {} };
     this.#running.add(entry);
     try {
-      const checked = /** @type {Int32Array} */ (checkPrompt(ids));
-      const from = whole('from', options.from ?? 0, 0, 2 ** 31 - 1);
       return await this.#backend.score(checked, from, controller.signal);
     } finally {
       this.#running.delete(entry);
@@ -212,13 +275,21 @@ export class Model {
    * @template T
    * @param {() => AsyncGenerator<T, void, void>} start
    * @param {AbortController} controller
+   * @param {() => void} [onRelease] called once the model takes other work again
    * @returns {AsyncGenerator<T, void, void>}
    */
-  async *#exclusive(start, controller) {
+  async *#exclusive(start, controller, onRelease) {
     this.#checkOpen();
     this.#checkIdle();
     const inner = start();
-    const entry = { controller, end: () => inner.return(undefined) };
+    const entry = {
+      controller,
+      end: () => inner.return(undefined),
+      release: () => {
+        this.#running.delete(entry);
+        onRelease?.();
+      },
+    };
     this.#running.add(entry);
     try {
       for (;;) {
@@ -228,7 +299,7 @@ export class Model {
       }
     } finally {
       await inner.return(undefined);
-      this.#running.delete(entry);
+      entry.release();
     }
   }
 
@@ -247,13 +318,13 @@ export class Model {
     return this.#backend.tokenize(checkText(text), tokenizeOptions(options));
   }
 
-  /** @param {ArrayLike<number>} ids @param {{ showSpecial?: boolean }} [options] */
+  /** @param {import('./index.d.ts').TokenIds} ids @param {{ showSpecial?: boolean }} [options] */
   async detokenize(ids, options = {}) {
     this.#checkOpen();
-    return this.#backend.detokenize(tokenIds(ids), Boolean(options.showSpecial));
+    return this.#backend.detokenize(tokenIds(ids), detokenizeOptions(options).showSpecial);
   }
 
-  /** @param {ArrayLike<number>} ids */
+  /** @param {import('./index.d.ts').TokenIds} ids */
   async pieces(ids) {
     this.#checkOpen();
     return this.#backend.pieces(tokenIds(ids));
@@ -268,7 +339,7 @@ export class Model {
     if (this.#closed) return;
     this.#closed = true;
     await Promise.all(
-      [...this.#running].map(async ({ controller, end }) => {
+      [...this.#running].map(async ({ controller, end, release }) => {
         controller.abort(abortError());
         // What does not end by itself (a read that hangs) ends with the backend.
         /** @type {ReturnType<typeof setTimeout> | undefined} */ let timer;
@@ -277,6 +348,7 @@ export class Model {
         });
         await Promise.race([end().catch(() => {}), patience]);
         clearTimeout(timer);
+        release();
       }),
     );
     await this.#backend.close();
@@ -304,13 +376,13 @@ export class Tokenizer {
     return this.#backend.tokenize(checkText(text), tokenizeOptions(options));
   }
 
-  /** @param {ArrayLike<number>} ids @param {{ showSpecial?: boolean }} [options] */
+  /** @param {import('./index.d.ts').TokenIds} ids @param {{ showSpecial?: boolean }} [options] */
   async decode(ids, options = {}) {
     this.#checkOpen();
-    return this.#backend.detokenize(tokenIds(ids), Boolean(options.showSpecial));
+    return this.#backend.detokenize(tokenIds(ids), detokenizeOptions(options).showSpecial);
   }
 
-  /** @param {ArrayLike<number>} ids */
+  /** @param {import('./index.d.ts').TokenIds} ids */
   async pieces(ids) {
     this.#checkOpen();
     return this.#backend.pieces(tokenIds(ids));
@@ -323,13 +395,3 @@ export class Tokenizer {
   }
 }
 
-/** @param {unknown} text */
-function checkText(text) {
-  if (typeof text !== 'string') throw badArgument(`the text is a string, not ${typeof text}`);
-  return text;
-}
-
-/** @param {import('./index.d.ts').TokenizeOptions} options */
-function tokenizeOptions(options) {
-  return { addSpecial: options.addSpecial ?? true, parseSpecial: Boolean(options.parseSpecial) };
-}

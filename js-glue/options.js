@@ -9,7 +9,7 @@ import { LinealError, badArgument } from './errors.js';
  * @typedef {object} PlanOptions
  * @property {number} context 0: the default
  * @property {number} memory 0: no budget
- * @property {'auto' | 'f32' | 'f16'} kvType
+ * @property {'auto' | 'f32' | 'f16' | 'q8_0' | 'q4_0'} kvType
  * @property {number} chunk 0: the default
  * @property {boolean} allLogits
  * @property {'auto' | 'base' | 'relaxed'} module
@@ -20,6 +20,57 @@ import { LinealError, badArgument } from './errors.js';
 
 /** Where the .wasm files lie in the package. */
 export const DIST_URL = new URL('../dist/', import.meta.url).href;
+
+const PLAN_KEYS = [
+  'context',
+  'memory',
+  'kvType',
+  'chunk',
+  'allLogits',
+  'module',
+  'threads',
+  'host',
+  'worker',
+  'signal',
+  'onProgress',
+  'fetch',
+  'wasmBaseUrl',
+];
+const GENERATE_KEYS = [
+  'maxTokens',
+  'temperature',
+  'topK',
+  'topP',
+  'minP',
+  'repeatPenalty',
+  'repeatLastN',
+  'seed',
+  'signal',
+  'onToken',
+  'stop',
+  'parseSpecial',
+  'addSpecial',
+  'showSpecial',
+  'ignoreEos',
+  'logprobs',
+  'reuse',
+];
+const HOST_TYPES = /** @type {Record<string, string>} */ ({
+  kind: 'string',
+  canMap: 'boolean',
+  canGrow: 'boolean',
+  memory64: 'boolean',
+  syncRead: 'boolean',
+  rangeRead: 'boolean',
+  isolated: 'boolean',
+  canWait: 'boolean',
+  threads: 'number',
+  maxMemoryBytes: 'number',
+});
+/** Without one byte from a server. */
+const DEFAULT_TIMEOUT_MS = 60_000;
+/** No context is as long; as Int32Array 256 MiB. */
+const MAX_IDS = 2 ** 26;
 
 const UNITS = /** @type {Record<string, number>} */ ({
   '': 1,
@@ -39,7 +90,7 @@ export function parseByteSize(size) {
   if (typeof size === 'number') {
     if (Number.isSafeInteger(size) && size >= 0) return size;
   } else {
-    const match = /^\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)\s*$/i.exec(String(size));
+    const match = /^\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)\s*$/i.exec(typeof size === 'string' ? size : '');
     const unit = match && UNITS[match[2].toLowerCase()];
     if (match && unit !== undefined && unit !== null) {
       const bytes = Math.round(Number(match[1]) * unit);
@@ -47,7 +98,7 @@ export function parseByteSize(size) {
     }
   }
   throw badArgument(
-    `'${String(size)}' is not a size: give bytes, or a number with KB, MB, GB, KiB, MiB or GiB`,
+    `${shown(size)} is not a size: give bytes, or a number with KB, MB, GB, KiB, MiB or GiB`,
   );
 }
 
@@ -56,16 +107,18 @@ export function parseByteSize(size) {
  * @returns {PlanOptions}
  */
 export function planOptions(options = {}) {
-  checkObject(options);
+  checkOptions(options, PLAN_KEYS);
+  checkSignal(options.signal);
+  checkFunction('onProgress', options.onProgress);
+  flag('worker', options.worker, false);
   const {
     context,
     memory,
     kvType = 'auto',
     chunk,
-    allLogits = false,
+    allLogits,
     module = 'auto',
     threads = 'auto',
-    host = {},
     wasmBaseUrl,
   } = options;
   if (memory !== undefined && parseByteSize(memory) === 0)
@@ -73,13 +126,66 @@ export function planOptions(options = {}) {
   return {
     context: context === undefined ? 0 : whole('context', context, 1, 2 ** 31 - 1),
     memory: memory === undefined ? 0 : parseByteSize(memory),
-    kvType: oneOf('kvType', kvType, ['auto', 'f32', 'f16']),
+    kvType: oneOf('kvType', kvType, ['auto', 'f32', 'f16', 'q8_0', 'q4_0']),
     chunk: chunk === undefined ? 0 : whole('chunk', chunk, 1, 2 ** 20),
-    allLogits: Boolean(allLogits),
+    allLogits: flag('allLogits', allLogits, false),
     module: oneOf('module', module, ['auto', 'base', 'relaxed']),
     threads: threads === 'auto' ? 0 : whole('threads', threads, 1, 2 ** 16),
-    host: { ...host },
+    host: hostOptions(options.host),
     wasmBaseUrl: wasmBaseUrl === undefined ? DIST_URL : folderUrl(wasmBaseUrl),
+  };
+}
+
+/**
+ * Known capabilities, each of the right type: plain data.
+ * @param {Partial<import('./index.d.ts').HostCapabilities>} [host]
+ * @returns {Partial<import('./index.d.ts').HostCapabilities>}
+ */
+function hostOptions(host = {}) {
+  checkOptions(host, Object.keys(HOST_TYPES), 'host');
+  for (const [name, value] of Object.entries(host)) {
+    const type = HOST_TYPES[name];
+    if (value !== undefined && typeof value !== type)
+      throw badArgument(`host.${name} is a ${type}, not ${shown(value)}`, { option: `host.${name}` });
+  }
+  return { ...host };
+}
+
+/**
+ * @typedef {object} FetchSettings
+ * @property {Record<string, string>} headers
+ * @property {RequestCredentials} credentials
+ * @property {number} timeoutMs 0: none
+ */
+
+/**
+ * The values of headers are secrets: no message holds one.
+ * @param {import('./index.d.ts').FetchOptions} [options]
+ * @returns {FetchSettings}
+ */
+export function fetchOptions(options = {}) {
+  checkOptions(options, ['headers', 'credentials', 'timeoutMs'], 'fetch');
+  const { headers = {}, credentials = 'same-origin', timeoutMs = DEFAULT_TIMEOUT_MS } = options;
+  if (typeof headers !== 'object' || headers === null || Symbol.iterator in headers)
+    throw badArgument('fetch.headers is an object of names and values', { option: 'fetch.headers' });
+  for (const [name, value] of Object.entries(headers)) {
+    let valid = typeof value === 'string';
+    try {
+      if (valid) new Headers([[name, value]]);
+    } catch {
+      valid = false;
+    }
+    if (!valid) {
+      throw badArgument(
+        `fetch.headers: ${JSON.stringify(name)} is not the name of a header, or its value is no text that a header may hold`,
+        { option: 'fetch.headers', header: name },
+      );
+    }
+  }
+  return {
+    headers: { ...headers },
+    credentials: oneOf('fetch.credentials', credentials, ['omit', 'same-origin', 'include']),
+    timeoutMs: whole('fetch.timeoutMs', timeoutMs, 0, 2 ** 31 - 1),
   };
 }
 
@@ -89,7 +195,7 @@ function folderUrl(url) {
     const { href } = new URL(url, /** @type {any} */ (globalThis).document?.baseURI ?? import.meta.url);
     return href.endsWith('/') ? href : `${href}/`;
   } catch {
-    throw badArgument(`wasmBaseUrl '${String(url)}' is not an address`);
+    throw badArgument(`wasmBaseUrl ${shown(url)} is not an address`);
   }
 }
 
@@ -112,11 +218,16 @@ function folderUrl(url) {
  * @returns {GenerateSettings}
  */
 export function generateSettings(options = {}) {
-  checkObject(options);
+  checkOptions(options, GENERATE_KEYS);
+  checkSignal(options.signal);
+  checkFunction('onToken', options.onToken);
   const { stop = [] } = options;
+  if (typeof stop !== 'string' && !Array.isArray(stop))
+    throw badArgument(`stop is a text or an array of texts, not ${shown(stop)}`, { option: 'stop' });
   const stops = typeof stop === 'string' ? [stop] : [...stop];
   if (stops.some((text) => typeof text !== 'string' || text === ''))
-    throw badArgument('stop holds texts that are not empty');
+    throw badArgument('stop holds texts that are not empty', { option: 'stop' });
+  if (options.topP === 0) throw badArgument('topP is a number above 0, up to 1, not 0', { option: 'topP' });
   return {
     maxTokens: whole('maxTokens', options.maxTokens ?? 128, 0, 2 ** 31 - 1),
     sampler: {
@@ -129,36 +240,82 @@ export function generateSettings(options = {}) {
       seed: whole('seed', options.seed ?? 0, 0, 2 ** 32 - 1),
     },
     stop: stops,
-    parseSpecial: Boolean(options.parseSpecial),
-    addSpecial: options.addSpecial ?? true,
-    showSpecial: Boolean(options.showSpecial),
-    ignoreEos: Boolean(options.ignoreEos),
-    logprobs: Boolean(options.logprobs),
-    reuse: options.reuse ?? true,
+    parseSpecial: flag('parseSpecial', options.parseSpecial, false),
+    addSpecial: flag('addSpecial', options.addSpecial, true),
+    showSpecial: flag('showSpecial', options.showSpecial, false),
+    ignoreEos: flag('ignoreEos', options.ignoreEos, false),
+    logprobs: flag('logprobs', options.logprobs, false),
+    reuse: flag('reuse', options.reuse, true),
+  };
+}
+
+/** @param {import('./index.d.ts').TokenizeOptions} [options] */
+export function tokenizeOptions(options = {}) {
+  checkOptions(options, ['addSpecial', 'parseSpecial']);
+  return {
+    addSpecial: flag('addSpecial', options.addSpecial, true),
+    parseSpecial: flag('parseSpecial', options.parseSpecial, false),
+  };
+}
+
+/** @param {{ showSpecial?: boolean }} [options] */
+export function detokenizeOptions(options = {}) {
+  checkOptions(options, ['showSpecial']);
+  return { showSpecial: flag('showSpecial', options.showSpecial, false) };
+}
+
+/** @param {{ signal?: AbortSignal }} [options] */
+export function evaluateOptions(options = {}) {
+  checkOptions(options, ['signal']);
+  return { signal: checkSignal(options.signal) };
+}
+
+/** @param {{ from?: number, signal?: AbortSignal }} [options] */
+export function scoreOptions(options = {}) {
+  checkOptions(options, ['from', 'signal']);
+  return {
+    from: whole('from', options.from ?? 0, 0, 2 ** 31 - 1),
+    signal: checkSignal(options.signal),
   };
 }
 
 /**
  * A prompt as text or checked ids.
- * @param {string | ArrayLike<number>} prompt
+ * @param {string | import('./index.d.ts').TokenIds} prompt
  */
 export function checkPrompt(prompt) {
-  if (typeof prompt === 'string' ? prompt === '' : prompt?.length === 0) {
-    throw new LinealError('EMPTY_PROMPT', 'the prompt holds no token', {
-      remedy: 'give a prompt of at least one token',
-    });
-  }
-  return typeof prompt === 'string' ? prompt : tokenIds(prompt);
+  if (prompt === '') throw emptyPrompt();
+  return typeof prompt === 'string' ? prompt : checkSequence(prompt);
 }
 
 /**
- * @param {ArrayLike<number>} ids
+ * Ids to evaluate: at least one.
+ * @param {import('./index.d.ts').TokenIds} ids
+ */
+export function checkSequence(ids) {
+  const checked = tokenIds(ids);
+  if (checked.length === 0) throw emptyPrompt();
+  return checked;
+}
+
+function emptyPrompt() {
+  return new LinealError('EMPTY_PROMPT', 'the prompt holds no token', {
+    remedy: 'give a prompt of at least one token',
+  });
+}
+
+/**
+ * A copy of the ids, which the caller may change meanwhile.
+ * @param {import('./index.d.ts').TokenIds} ids
  * @returns {Int32Array}
  */
 export function tokenIds(ids) {
-  if (ids instanceof Int32Array) return ids;
-  if (!ids || typeof ids !== 'object' || !(ids.length >= 0))
-    throw badArgument('token ids are an array of whole numbers');
+  const typed = ArrayBuffer.isView(ids) && ![DataView, BigInt64Array, BigUint64Array].some((no) => ids instanceof no);
+  if (!Array.isArray(ids) && !typed)
+    throw badArgument(`token ids are an array or typed array of whole numbers, not ${shown(ids)}`);
+  if (ids.length > MAX_IDS)
+    throw badArgument(`${ids.length} token ids were given, and ${MAX_IDS} are the most`);
+  if (ids instanceof Int32Array) return ids.slice();
   const out = new Int32Array(ids.length);
   for (let i = 0; i < out.length; i++) {
     if ((ids[i] | 0) !== ids[i]) {
@@ -172,22 +329,99 @@ export function tokenIds(ids) {
   return out;
 }
 
-/** @param {unknown} options */
-function checkObject(options) {
-  if (typeof options !== 'object' || options === null) throw badArgument('options are an object');
+/** @param {unknown} text */
+export function checkText(text) {
+  if (typeof text !== 'string') throw badArgument(`the text is a string, not ${shown(text)}`);
+  return text;
+}
+
+/**
+ * An object without keys that nobody reads.
+ * @param {unknown} options
+ * @param {readonly string[]} known
+ * @param {string} [name] of the option that holds them
+ */
+export function checkOptions(options, known, name) {
+  if (typeof options !== 'object' || options === null || Array.isArray(options))
+    throw badArgument(`${name ?? 'options'} ${name ? 'is' : 'are'} an object, not ${shown(options)}`);
+  for (const key of Object.keys(options)) {
+    if (known.includes(key)) continue;
+    const [nearest] = [...known].sort((a, b) => distance(a, key) - distance(b, key));
+    const option = name ? `${name}.${key}` : key;
+    throw badArgument(`there is no option '${option}'; the nearest is '${nearest}'`, {
+      option,
+      known: [...known],
+    });
+  }
+}
+
+/**
+ * How many letters are to be put in, taken out or changed; case does not count.
+ * @param {string} a
+ * @param {string} b
+ */
+function distance(a, b) {
+  const [from, to] = [a.toLowerCase(), b.toLowerCase()];
+  let row = Array.from({ length: to.length + 1 }, (_, i) => i);
+  for (let i = 1; i <= from.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= to.length; j++) {
+      const changed = row[j - 1] + (from[i - 1] === to[j - 1] ? 0 : 1);
+      next[j] = Math.min(changed, row[j] + 1, next[j - 1] + 1);
+    }
+    row = next;
+  }
+  return row[to.length];
+}
+
+/**
+ * @param {unknown} signal
+ * @returns {AbortSignal | undefined}
+ */
+export function checkSignal(signal) {
+  const s = /** @type {any} */ (signal);
+  if (
+    signal !== undefined &&
+    !(typeof s === 'object' && typeof s?.aborted === 'boolean' && typeof s.addEventListener === 'function')
+  )
+    throw badArgument(`signal is an AbortSignal, not ${shown(signal)}`, { option: 'signal' });
+  return s;
+}
+
+/** @param {string} name @param {unknown} value */
+export function checkFunction(name, value) {
+  if (value !== undefined && typeof value !== 'function')
+    throw badArgument(`${name} is a function, not ${shown(value)}`, { option: name });
+}
+
+/** @param {string} name @param {unknown} value @param {boolean} fallback */
+export function flag(name, value, fallback) {
+  if (value === undefined) return fallback;
+  if (typeof value !== 'boolean')
+    throw badArgument(`${name} is true or false, not ${shown(value)}`, { option: name });
+  return value;
+}
+
+/** A value as a message names it: never long, and safe for what String() refuses. @param {unknown} value */
+export function shown(value) {
+  if (typeof value === 'string') return `'${value.length > 60 ? `${value.slice(0, 60)}...` : value}'`;
+  if (value === null || (typeof value !== 'object' && typeof value !== 'function')) return String(value);
+  if (typeof value === 'function') return 'a function';
+  const name = value.constructor?.name;
+  return typeof name === 'string' && name !== '' ? `an object (${name})` : 'an object';
 }
 
 /** @param {string} name @param {unknown} value @param {number} low @param {number} high */
 export function whole(name, value, low, high) {
   const n = between(name, value, low, high);
-  if (!Number.isInteger(n)) throw badArgument(`${name} is a whole number, not ${n}`);
+  if (!Number.isInteger(n)) throw badArgument(`${name} is a whole number, not ${n}`, { option: name });
   return n;
 }
 
 /** @param {string} name @param {unknown} value @param {number} low @param {number} high */
 export function between(name, value, low, high) {
   if (typeof value !== 'number' || !(value >= low && value <= high)) {
-    throw badArgument(`${name} is a number from ${low} to ${high}, not ${String(value)}`, { option: name });
+    throw badArgument(`${name} is a number from ${low} to ${high}, not ${shown(value)}`, { option: name });
   }
   return value;
 }
@@ -200,7 +434,7 @@ export function between(name, value, low, high) {
 export function oneOf(name, value, allowed) {
   const found = allowed.find((candidate) => candidate === value);
   if (found === undefined)
-    throw badArgument(`${name} is ${allowed.map((a) => `'${a}'`).join(', ')}, not '${String(value)}'`, {
+    throw badArgument(`${name} is ${allowed.map((a) => `'${a}'`).join(', ')}, not ${shown(value)}`, {
       option: name,
     });
   return found;

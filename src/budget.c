@@ -28,12 +28,24 @@ static uint64_t total_with(const lnl_engine *e, uint64_t weights, uint64_t kv, u
   return mem_plan_host_bytes(blocks, sizeof blocks / sizeof *blocks);
 }
 
+/* The slab with another chunk: found by planning with it. */
+static uint64_t slab_with_chunk(const lnl_engine *e, uint32_t chunk) {
+  if (chunk == e->options.chunk) return e->budget.planned.slab;
+  lnl_plan plan;
+  lnl_status status = plan_build(&plan, &e->model, chunk, e->options.all_logits ? chunk : 1, NULL);
+  /* without memory for a plan the answer errs on the safe side */
+  uint64_t slab = status == LNL_OK ? u64_max(plan.slab_bytes, e->decode.slab_bytes) : e->budget.planned.slab;
+  plan_free(&plan);
+  return slab;
+}
+
 /* The total with another context and cache type. */
 static uint64_t total_at(const lnl_engine *e, uint32_t n_ctx, kv_type kv) {
   const lnl_memory *m = &e->budget.planned;
+  uint64_t slab = slab_with_chunk(e, u32_min(e->chunk_wish, n_ctx));
   uint64_t history = align_up((uint64_t)e->options.n_ctx * sizeof(int32_t), MEM_ALIGN);
   uint64_t scratch = m->scratch - history + align_up((uint64_t)n_ctx * sizeof(int32_t), MEM_ALIGN);
-  return total_with(e, m->weights, kv_bytes(&e->model.hp, kv, n_ctx), m->slab, scratch);
+  return total_with(e, m->weights, kv_bytes(&e->model.hp, kv, n_ctx), slab, scratch);
 }
 
 static uint32_t largest_context(const lnl_engine *e, kv_type kv) {
@@ -53,23 +65,6 @@ static uint32_t max_context(const lnl_engine *e) {
   if (!e->kv_was_auto) return largest_context(e, (kv_type)e->options.kv);
   uint32_t n_ctx = largest_context(e, KV_F16);
   return kv_resolve_type(&e->model.hp, KV_AUTO, n_ctx) == KV_F16 ? n_ctx : largest_context(e, KV_F32);
-}
-
-lnl_status budget_make(lnl_engine *e) {
-  lnl_status status = LNL_OK;
-  lnl_memory *m = &e->budget.planned;
-  m->tables = engine_early_table_bytes(e) + measure(e, engine_layout_tables, &status);
-  m->weights = measure(e, engine_layout_weights, &status);
-  m->staging = measure(e, engine_layout_staging, &status);
-  m->kv = measure(e, engine_layout_cache, &status);
-  m->slab = measure(e, engine_layout_slab, &status);
-  m->scratch = measure(e, engine_layout_scratch, &status);
-  LNL_TRY(status);
-  m->total = total_with(e, m->weights, m->kv, m->slab, m->scratch);
-  e->budget.limit_bytes = limit_of(e);
-  e->budget.fits = m->total <= e->budget.limit_bytes;
-  e->budget.max_ctx = max_context(e);
-  return LNL_OK;
 }
 
 lnl_memory lnl_measure(const lnl_engine *e) {
@@ -110,11 +105,7 @@ static void suggest(suggester *s, const char *code, uint64_t new_total, const ch
 
 static uint64_t total_with_chunk(const lnl_engine *e, uint32_t chunk) {
   const lnl_memory *m = &e->budget.planned;
-  lnl_plan plan;
-  lnl_status status = plan_build(&plan, &e->model, chunk, e->options.all_logits ? chunk : 1, NULL);
-  uint64_t slab = status == LNL_OK ? u64_max(plan.slab_bytes, e->decode.slab_bytes) : m->slab;
-  plan_free(&plan);
-  return total_with(e, m->weights, m->kv, slab, m->scratch);
+  return total_with(e, m->weights, m->kv, slab_with_chunk(e, chunk), m->scratch);
 }
 
 /* Resident bytes if every matrix were stored with 4.5 bits a value. */
@@ -129,8 +120,7 @@ static uint64_t weights_at_q4_k(const lnl_engine *e) {
   return bytes;
 }
 
-uint32_t budget_suggest(const lnl_engine *e, budget_suggestion out[BUDGET_MAX_SUGGESTIONS]) {
-  if (e->budget.fits) return 0;
+static uint32_t make_suggestions(const lnl_engine *e, budget_suggestion out[BUDGET_MAX_SUGGESTIONS]) {
   enum { LEAST_CTX = 256, SMALL_CHUNK = 16 };
   suggester s = {.e = e, .out = out};
   const lnl_memory *m = &e->budget.planned;
@@ -165,4 +155,22 @@ uint32_t budget_suggest(const lnl_engine *e, budget_suggestion out[BUDGET_MAX_SU
               (unsigned long long)m->total);
   }
   return s.count;
+}
+
+lnl_status budget_make(lnl_engine *e) {
+  lnl_status status = LNL_OK;
+  lnl_memory *m = &e->budget.planned;
+  m->tables = engine_early_table_bytes(e) + measure(e, engine_layout_tables, &status);
+  m->weights = measure(e, engine_layout_weights, &status);
+  m->staging = measure(e, engine_layout_staging, &status);
+  m->kv = measure(e, engine_layout_cache, &status);
+  m->slab = measure(e, engine_layout_slab, &status);
+  m->scratch = measure(e, engine_layout_scratch, &status);
+  LNL_TRY(status);
+  m->total = total_with(e, m->weights, m->kv, m->slab, m->scratch);
+  e->budget.limit_bytes = limit_of(e);
+  e->budget.fits = m->total <= e->budget.limit_bytes;
+  e->budget.max_ctx = max_context(e);
+  e->suggestion_count = e->budget.fits ? 0 : make_suggestions(e, e->suggestions);
+  return LNL_OK;
 }

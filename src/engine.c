@@ -192,6 +192,7 @@ static lnl_status resolve_options(lnl_engine *e, const lnl_plan_options *options
   e->kv_was_auto = o->kv == KV_AUTO;
   o->kv = kv_resolve_type(hp, (kv_type)o->kv, o->n_ctx);
   if (o->chunk == 0) o->chunk = o->all_logits ? LNL_ALL_LOGITS_CHUNK : LNL_DEFAULT_CHUNK;
+  e->chunk_wish = o->chunk;
   o->chunk = u32_min(o->chunk, o->n_ctx);
   return LNL_OK;
 }

@@ -20,6 +20,15 @@ typedef enum engine_phase {
   PHASE_FAILED,
 } engine_phase;
 
+/* What could be done when a model does not fit. */
+typedef struct budget_suggestion {
+  const char *code;
+  char text[160];
+  uint64_t saves_bytes;
+  bool sufficient; /* found by planning again with it */
+} budget_suggestion;
+enum { BUDGET_MAX_SUGGESTIONS = 6 };
+
 typedef struct mapped_shard {
   const uint8_t *data;
   uint64_t bytes;
@@ -40,9 +49,12 @@ struct lnl_engine {
   lnl_model model;
   lnl_plan_options options; /* resolved: no zeros, no auto */
   bool kv_was_auto;
-  bool tight; /* forms larger than the stored ones did not fit */
+  uint32_t chunk_wish; /* before it was limited by the context */
+  bool tight;          /* forms larger than the stored ones did not fit */
   lnl_plan prefill, decode;
   lnl_budget budget;
+  budget_suggestion suggestions[BUDGET_MAX_SUGGESTIONS]; /* when it does not fit */
+  uint32_t suggestion_count;
 
   /* scopes */
   lnl_arena tables;  /* model: tokenizer, rope frequencies */
@@ -59,7 +71,7 @@ struct lnl_engine {
   uint8_t *attn_scratch; /* [threads], attn_scratch_stride apart */
   uint64_t attn_scratch_stride;
   uint8_t *thread_blocks; /* [threads - 1], pool_thread_bytes() each: stacks of the other threads */
-  int32_t *history; /* [n_ctx] */
+  int32_t *history;       /* [n_ctx] */
   lnl_sampler sampler;
 
   /* loading */
@@ -100,19 +112,8 @@ lnl_status engine_ask_for(lnl_engine *e, lnl_weight *w);
 
 /* --- budget.c ------------------------------------------------------------------ */
 
-/* What could be done when a model does not fit. */
-typedef struct budget_suggestion {
-  const char *code;
-  char text[160];
-  uint64_t saves_bytes;
-  bool sufficient; /* found by planning again with it */
-} budget_suggestion;
-enum { BUDGET_MAX_SUGGESTIONS = 6 };
-
-/* Fills e->budget by measuring every scope; nothing is bound. */
+/* Fills e->budget by measuring every scope; nothing is bound. Plans again with
+ * smaller chunks where a question needs it, for which it allocates and frees. */
 lnl_status budget_make(lnl_engine *e);
-/* Returns how many suggestions were written to out; 0 when the model fits.
- * Plans again with a smaller chunk, for which it allocates and frees. */
-uint32_t budget_suggest(const lnl_engine *e, budget_suggestion out[BUDGET_MAX_SUGGESTIONS]);
 
 #endif

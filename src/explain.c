@@ -129,8 +129,8 @@ static uint32_t memory_lines(const lnl_engine *e, memory_line out[MEMORY_LINES])
 }
 
 static void json_suggestions(const lnl_engine *e, lnl_text *text) {
-  budget_suggestion list[BUDGET_MAX_SUGGESTIONS];
-  uint32_t count = budget_suggest(e, list);
+  const budget_suggestion *list = e->suggestions;
+  uint32_t count = e->suggestion_count;
   text_addf(text, "\"suggestions\":[");
   for (uint32_t i = 0; i < count; i++) {
     text_addf(text, "%s{\"code\":\"%s\",\"text\":", i ? "," : "", list[i].code);
@@ -392,8 +392,8 @@ void lnl_explain_text(const lnl_engine *e, lnl_text *text) {
   for (uint32_t i = 0; i < e->model.weight_count; i++) text_weight_group(e, i, text);
   text_reasons(e, text);
 
-  budget_suggestion suggestions[BUDGET_MAX_SUGGESTIONS];
-  count = budget_suggest(e, suggestions);
+  const budget_suggestion *suggestions = e->suggestions;
+  count = e->suggestion_count;
   if (count) text_addf(text, "\nto make it fit\n");
   for (uint32_t i = 0; i < count; i++) {
     text_addf(text, "  %s: %s", suggestions[i].code, suggestions[i].text);

@@ -85,14 +85,16 @@ static void refuse_if_set(key_reader *r, const char *suffix, const char *what) {
 }
 
 static void read_rope(key_reader *r, lnl_hparams *hp) {
+  char key[KEY_BYTES];
+  key_name(r, "rope.dimension_count", key);
   hp->n_rot = read_count(r, "rope.dimension_count", MAX_DIM, hp->d_head);
   if (hp->n_rot > hp->d_head || hp->n_rot % 2) {
-    fail(r, LNL_GGUF_LIMIT, "rope.dimension_count", "must be even and at most the head size");
+    fail(r, LNL_GGUF_LIMIT, key, "must be even and at most the head size");
   }
+  key_name(r, "rope.freq_base", key);
   hp->rope_base = read_float(r, "rope.freq_base", 10000.0f);
-  if (!(hp->rope_base > 0)) fail(r, LNL_GGUF_LIMIT, "rope.freq_base", "must be positive");
+  if (!(hp->rope_base > 0)) fail(r, LNL_GGUF_LIMIT, key, "must be positive");
 
-  char key[KEY_BYTES];
   key_name(r, "rope.scaling.type", key);
   lnl_span type = {0};
   float factor = read_float(r, "rope.scaling.factor", 0.0f);
@@ -132,6 +134,7 @@ static lnl_status read_hparams(lnl_model *model, const gguf *file, lnl_error *er
   char key[KEY_BYTES];
   key_name(&r, "attention.layer_norm_rms_epsilon", key);
   if (!gguf_get_f32(file, key, &hp->rms_eps)) fail(&r, LNL_MISSING_KEY, key, "is missing");
+  if (!(hp->rms_eps >= 0 && hp->rms_eps <= 1)) fail(&r, LNL_GGUF_LIMIT, key, "must be from 0 to 1");
   hp->attn_scale = read_float(&r, "attention.scale", 0.0f);
   if (hp->attn_scale == 0.0f) hp->attn_scale = 1.0f / sqrtf((float)hp->d_head);
   read_rope(&r, hp);

@@ -163,10 +163,10 @@ void EXPORT(kernel_attn)(const float *q, const void *k, const void *v, float *ou
   a.scale = 0.125f;
   attn(&a);
 }
-uint32_t EXPORT(kv_bytes)(uint32_t kv, uint32_t n_ctx, uint32_t n_kv_head, uint32_t d) {
+uint32_t EXPORT(attn_kv_size)(uint32_t kv, uint32_t n_ctx, uint32_t n_kv_head, uint32_t d) {
   return (uint32_t)attn_kv_bytes((attn_kv)kv, n_ctx, n_kv_head, d);
 }
-void EXPORT(kv_store)(void *data, uint32_t kv, uint32_t part, uint32_t n_ctx, uint32_t n_kv_head, uint32_t d,
+void EXPORT(attn_kv_put)(void *data, uint32_t kv, uint32_t part, uint32_t n_ctx, uint32_t n_kv_head, uint32_t d,
                       uint32_t position, const float *row) {
   attn_kv_store(data, (attn_kv)kv, (attn_part)part, n_ctx, n_kv_head, d, position, row);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "../src/kv.h"
@@ -16,42 +17,59 @@ enum { EXIT_ERROR = 1, EXIT_DOES_NOT_FIT = 2, HEADER_PIECE = 256 << 10 };
 
 static const char usage[] =
     "lineal (WASI)\n"
-    "  explain FILE [--context N] [--memory BYTES|512MiB|2GiB] [--kv auto|f32|f16|q8_0|q4_0] [--json]\n"
-    "  generate FILE --prompt TEXT [--max-tokens N] [--temperature T] [--seed S] [--context N]\n"
-    "           [--memory SIZE] [--kv TYPE] [--json]\n";
+    "  explain FILE [--context N] [--memory BYTES|512MiB|2GiB] [--kv TYPE] [--json]\n"
+    "  generate FILE --prompt TEXT [--max-tokens N] [--temperature T] [--top-k K] [--top-p P]\n"
+    "           [--min-p P] [--seed S] [--context N] [--memory SIZE] [--kv TYPE] [--stats] [--json]\n"
+    "The file lies in a preopened folder; of a split model give the first part.\n"
+    "TYPE: auto, f32, f16, q8_0, q4_0. Exit codes: 0 done, 1 error, 2 the model does not fit.\n";
 
 typedef struct arguments {
   const char *command, *file, *prompt;
   lnl_plan_options plan;
   sample_params sample;
   uint32_t max_tokens;
-  bool json;
+  bool json, stats, help;
 } arguments;
 
 /* --- failures ------------------------------------------------------------------ */
 
-static int fail(bool json, lnl_status status, const char *message) {
+static void json_key(lnl_text *text, const char *key, const char *value) {
+  text_addf(text, "\"%s\":", key);
+  text_json_string(text, (lnl_span){(const uint8_t *)value, strlen(value)});
+}
+
+/* e may be NULL; where the model does not fit its numbers and suggestions are the detail. */
+static int fail_with(bool json, lnl_status status, const char *message, const lnl_engine *e) {
+  int code = status == LNL_DOES_NOT_FIT ? EXIT_DOES_NOT_FIT : EXIT_ERROR;
   if (!json) {
     fprintf(stderr, "error: %s: %s\n  %s\n", lnl_status_name(status), message, lnl_status_remedy(status));
-    return EXIT_ERROR;
+    return code;
   }
   lnl_text text = {0};
-  const char *remedy = lnl_status_remedy(status);
-  text_addf(&text, "{\"error\":{\"code\":\"%s\",\"message\":", lnl_status_name(status));
-  text_json_string(&text, (lnl_span){(const uint8_t *)message, strlen(message)});
-  text_addf(&text, ",\"remedy\":");
-  text_json_string(&text, (lnl_span){(const uint8_t *)remedy, strlen(remedy)});
-  text_addf(&text, "}}");
-  puts(text.data ? text.data : "{\"error\":{\"code\":\"OUT_OF_MEMORY\"}}");
+  text_addf(&text, "{\"error\":{");
+  json_key(&text, "code", lnl_status_name(status));
+  text_addf(&text, ",");
+  json_key(&text, "message", message);
+  text_addf(&text, ",");
+  json_key(&text, "remedy", lnl_status_remedy(status));
+  text_addf(&text, ",\"detail\":{\"status\":%d", (int)status);
+  if (e && status == LNL_DOES_NOT_FIT) {
+    text_addf(&text, ",\"explanation\":");
+    lnl_explain_json(e, &text);
+  }
+  text_addf(&text, "}}}");
+  puts(text.failed ? "{\"error\":{\"code\":\"OUT_OF_MEMORY\"}}" : text.data);
   text_free(&text);
-  return EXIT_ERROR;
+  return code;
+}
+
+static int fail(bool json, lnl_status status, const char *message) {
+  return fail_with(json, status, message, NULL);
 }
 
 static int fail_engine(const arguments *a, lnl_engine *e) {
   const lnl_error *error = lnl_get_error(e);
-  int code = error->status == LNL_DOES_NOT_FIT ? EXIT_DOES_NOT_FIT : EXIT_ERROR;
-  fail(a->json, error->status, error->message);
-  return code;
+  return fail_with(a->json, error->status, error->message, e);
 }
 
 /* --- arguments ------------------------------------------------------------------ */
@@ -77,46 +95,79 @@ static bool parse_count(const char *s, uint64_t max, uint64_t *out) {
   return *s >= '0' && *s <= '9' && !*end && *out <= max;
 }
 
+static bool parse_real(const char *s, float *out) {
+  char *end;
+  *out = strtof(s, &end);
+  return end != s && !*end && isfinite(*out);
+}
+
 static bool parse_option(arguments *a, const char *name, const char *value) {
   uint64_t n = 0;
   if (!strcmp(name, "--prompt")) return (a->prompt = value);
   if (!strcmp(name, "--memory")) return (a->plan.budget_bytes = parse_size(value));
-  if (!strcmp(name, "--temperature")) {
-    char *end;
-    a->sample.temperature = strtof(value, &end);
-    return end != value && !*end;
-  }
+  if (!strcmp(name, "--temperature")) return parse_real(value, &a->sample.temperature);
+  if (!strcmp(name, "--top-p")) return parse_real(value, &a->sample.top_p);
+  if (!strcmp(name, "--min-p")) return parse_real(value, &a->sample.min_p);
   if (!strcmp(name, "--kv")) {
-    for (a->plan.kv = 0; a->plan.kv < KV_TYPE_COUNT; a->plan.kv++)
-      if (!strcmp(kv_type_name((kv_type)a->plan.kv), value)) return true;
+    static const char *const types[] = {"auto", "f32", "f16", "q8_0", "q4_0"};
+    for (uint32_t i = 0; i < sizeof types / sizeof *types; i++) {
+      if (!strcmp(value, types[i])) return (a->plan.kv = i, true);
+    }
     return false;
   }
-  if (!strcmp(name, "--context") && parse_count(value, UINT32_MAX, &n)) return (a->plan.n_ctx = (uint32_t)n);
-  if (!strcmp(name, "--max-tokens") && parse_count(value, UINT32_MAX, &n))
-    return (a->max_tokens = (uint32_t)n, true);
-  if (!strcmp(name, "--seed") && parse_count(value, UINT64_MAX, &n)) return (a->sample.seed = n, true);
+  if (!strcmp(name, "--context")) return parse_count(value, UINT32_MAX, &n) && (a->plan.n_ctx = (uint32_t)n);
+  if (!strcmp(name, "--top-k"))
+    return parse_count(value, UINT32_MAX, &n) && (a->sample.top_k = (uint32_t)n, true);
+  if (!strcmp(name, "--max-tokens"))
+    return parse_count(value, UINT32_MAX, &n) && (a->max_tokens = (uint32_t)n, true);
+  if (!strcmp(name, "--seed")) return parse_count(value, UINT64_MAX, &n) && (a->sample.seed = n, true);
   return false;
+}
+
+static bool is_option_with_value(const char *name) {
+  static const char *const names[] = {"--prompt", "--memory",  "--temperature", "--top-p",      "--min-p",
+                                      "--kv",     "--context", "--top-k",       "--max-tokens", "--seed"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    if (!strcmp(name, names[i])) return true;
+  }
+  return false;
+}
+
+/* "--name value" and "--name=value"; *at moves past what was read. */
+static bool parse_one(arguments *a, int argc, char **argv, int *at, lnl_error *error) {
+  char name[24] = "";
+  char *word = argv[(*at)++], *equals = strchr(word, '=');
+  size_t length = equals ? (size_t)(equals - word) : strlen(word);
+  if (length < sizeof name) memcpy(name, word, length);
+  if (!strcmp(word, "--json")) return a->json = true;
+  if (!strcmp(word, "--stats")) return a->stats = true;
+  if (!strcmp(word, "--help")) return a->help = true;
+  if (!is_option_with_value(name))
+    return error_set(error, LNL_BAD_ARGUMENT, "there is no option '%s'", word), false;
+  const char *value = equals ? equals + 1 : *at < argc ? argv[(*at)++] : NULL;
+  if (!value) return error_set(error, LNL_BAD_ARGUMENT, "%s needs a value", name), false;
+  if (parse_option(a, name, value)) return true;
+  return error_set(error, LNL_BAD_ARGUMENT, "'%s' is no value for %s", value, name), false;
 }
 
 static bool parse(arguments *a, int argc, char **argv, lnl_error *error) {
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--json")) a->json = true; /* also for errors in what follows */
   }
-  for (int i = 1; i < argc; i++) {
-    if (!strcmp(argv[i], "--json")) continue;
-    if (strncmp(argv[i], "--", 2) != 0) {
-      const char **slot = !a->command ? &a->command : !a->file ? &a->file : NULL;
-      if (!slot) return error_set(error, LNL_BAD_ARGUMENT, "unexpected argument '%s'", argv[i]), false;
-      *slot = argv[i];
-    } else if (i + 1 >= argc || !parse_option(a, argv[i], argv[i + 1])) {
-      return error_set(error, LNL_BAD_ARGUMENT, "bad option or value: '%s'", argv[i]), false;
-    } else {
-      i++;
+  for (int i = 1; i < argc;) {
+    if (strncmp(argv[i], "--", 2) == 0) {
+      if (!parse_one(a, argc, argv, &i, error)) return false;
+      continue;
     }
+    const char **slot = !a->command ? &a->command : !a->file ? &a->file : NULL;
+    if (!slot) return error_set(error, LNL_BAD_ARGUMENT, "unexpected argument '%s'", argv[i]), false;
+    *slot = argv[i++];
   }
-  bool known = a->command && (!strcmp(a->command, "explain") || !strcmp(a->command, "generate"));
-  if (!known || !a->file)
-    return error_set(error, LNL_BAD_ARGUMENT, "give a command (explain, generate) and a file"), false;
+  if (a->help) return true;
+  if (!a->command || (strcmp(a->command, "explain") && strcmp(a->command, "generate"))) {
+    return error_set(error, LNL_BAD_ARGUMENT, "the commands are explain and generate"), false;
+  }
+  if (!a->file) return error_set(error, LNL_BAD_ARGUMENT, "no model was given"), false;
   if (!strcmp(a->command, "generate") && !a->prompt) {
     return error_set(error, LNL_BAD_ARGUMENT, "generate needs --prompt"), false;
   }
@@ -171,6 +222,12 @@ static lnl_status open_files(lnl_engine *e, const char *path, model_files *m) {
                              "the model is split, but the file name has no -00001-of-0000N");
       }
       open_path = name;
+    }
+    struct stat info;
+    if (stat(open_path, &info) == 0 && S_ISDIR(info.st_mode)) {
+      char message[256];
+      snprintf(message, sizeof message, "'%.200s' is a folder", open_path);
+      return lnl_set_error(e, LNL_BAD_ARGUMENT, message);
     }
     FILE *file = fopen(open_path, "rb");
     FILE **all = file ? realloc(m->files, (shard + 1) * sizeof(FILE *)) : NULL;
@@ -294,6 +351,7 @@ static void print_generation(lnl_engine *e, const generation *g) {
 
 static int generate(const arguments *a, lnl_engine *e, const model_files *m, double start) {
   generation g = {0};
+  if (!*a->prompt) return fail(a->json, LNL_EMPTY_PROMPT, "the prompt is empty");
   if (lnl_bind(e) < 0 || load_weights(e, m) < 0 || lnl_set_sampler(e, &a->sample) < 0 ||
       lnl_tokenize(e, a->prompt, strlen(a->prompt), TOK_ADD_SPECIAL, &g.prompt, &g.prompt_count) < 0) {
     return fail_engine(a, e);
@@ -301,7 +359,9 @@ static int generate(const arguments *a, lnl_engine *e, const model_files *m, dou
   g.load_ms = now_ms() - start;
   size_t cap = tok_max_piece_bytes(lnl_get_tokenizer(e));
   uint8_t *piece = malloc(cap + 1);
-  g.tokens = malloc(((size_t)a->max_tokens + 1) * sizeof *g.tokens);
+  /* One token more than the context holds can be sampled. */
+  size_t most = (size_t)u64_min(a->max_tokens, (uint64_t)lnl_get_info(e).n_ctx + 1);
+  g.tokens = malloc(most * sizeof *g.tokens + 1);
   int code = 0;
   if (!piece || !g.tokens) {
     code = fail(a->json, LNL_OUT_OF_MEMORY, "no memory for the list of tokens");
@@ -311,6 +371,11 @@ static int generate(const arguments *a, lnl_engine *e, const model_files *m, dou
     print_generation(e, &g);
   } else {
     puts("");
+  }
+  if (code == 0 && a->stats) {
+    fprintf(stderr, "load %.0f ms, prefill %zu tokens in %.0f ms, %u tokens in %.0f ms, memory %llu bytes\n",
+            g.load_ms, g.prompt_count, g.prefill_ms, g.count, g.decode_ms,
+            (unsigned long long)lnl_measure(e).total);
   }
   free(piece);
   free(g.tokens);
@@ -333,11 +398,19 @@ static int explain(const arguments *a, lnl_engine *e) {
 }
 
 int main(int argc, char **argv) {
-  arguments a = {.max_tokens = 128, .sample = {.top_p = 1, .repeat_penalty = 1}};
+  /* The same defaults as the package's, so that the same seed gives the same text. */
+  arguments a = {
+      .max_tokens = 128,
+      .sample = {.top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .repeat_last_n = 64}};
   lnl_error error;
   if (!parse(&a, argc, argv, &error)) {
+    int code = fail(a.json, error.status, error.message);
     if (!a.json) fputs(usage, stderr);
-    return fail(a.json, error.status, error.message);
+    return code;
+  }
+  if (a.help) {
+    fputs(usage, stdout);
+    return 0;
   }
   double start = now_ms();
   lnl_host host = {.kind = HOST_WASI, .can_grow = true, .sync_read = true, .range_read = true, .threads = 1};

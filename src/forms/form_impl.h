@@ -66,7 +66,7 @@ VEC_INLINE v128_t block_sums_4(const int16_t *sums) {
   return wasm_f32x4_convert_i32x4(wasm_i32x4_extadd_pairwise_i16x8(wasm_v128_load(sums)));
 }
 
-/* Defines name##_matmul (or `symbol`) from dot(m, row, token, n, mode), once for each mode
+/* Defines name##_matmul from dot(m, row, token, n, mode), once for each mode
  * that is worth having in this build; in the relaxed build one of two is
  * chosen by what the processor is good at, the results being the same. */
 #define MATMUL_ROW_FUNCTIONS(dot, mode)                                                                      \
@@ -77,21 +77,20 @@ VEC_INLINE v128_t block_sums_4(const int16_t *sums) {
     dot(m, row, token, MATMUL_TILE, mode);                                                                   \
   }
 #if LNL_VEC == 2
-#define MATMUL_DEFINE_AS(symbol, dot, slow_mode)                                                             \
+#define MATMUL_DEFINE(name, dot, slow_mode)                                                                  \
   MATMUL_ROW_FUNCTIONS(dot, VEC_I32)                                                                         \
   MATMUL_ROW_FUNCTIONS(dot, slow_mode)                                                                       \
-  void symbol(const lnl_matmul *m) {                                                                         \
+  void name##_matmul(const lnl_matmul *m) {                                                                  \
     if (vec_dot_i32_is_fast())                                                                               \
       matmul_tiles(m, dot##_1_VEC_I32, dot##_4_VEC_I32);                                                     \
     else                                                                                                     \
       matmul_tiles(m, dot##_1_##slow_mode, dot##_4_##slow_mode);                                             \
   }
 #else
-#define MATMUL_DEFINE_AS(symbol, dot, slow_mode)                                                             \
+#define MATMUL_DEFINE(name, dot, slow_mode)                                                                  \
   MATMUL_ROW_FUNCTIONS(dot, VEC_WIDE)                                                                        \
-  void symbol(const lnl_matmul *m) { matmul_tiles(m, dot##_1_VEC_WIDE, dot##_4_VEC_WIDE); }
+  void name##_matmul(const lnl_matmul *m) { matmul_tiles(m, dot##_1_VEC_WIDE, dot##_4_VEC_WIDE); }
 #endif
-#define MATMUL_DEFINE(name, dot, slow_mode) MATMUL_DEFINE_AS(name##_matmul, dot, slow_mode)
 
 #endif
 #endif

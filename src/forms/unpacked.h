@@ -99,13 +99,6 @@ VEC_INLINE v128_t factors_128(v128_t acc, float *factor, const float *scale, con
 VEC_INLINE v128_t sub_dot(const v128_t w[4], const int8_t *q, v128_t ones, const vec_mode mode) {
   v128_t sum = vec_zero();
 #if LNL_VEC == 2
-  if (mode == VEC_I32) {
-    VEC_UNROLL for (int i = 0; i < SUB / 16; i++) {
-      sum = vec_relaxed_dot_i32(wasm_v128_load(q + 16 * i), w[i], sum);
-      VEC_KEEP(sum);
-    }
-    return sum;
-  }
   if (mode == VEC_I16) {
     sum = vec_relaxed_dot_i16(wasm_v128_load(q), w[0]);
     VEC_KEEP(sum);
@@ -170,12 +163,17 @@ VEC_INLINE void dot(const lnl_matmul *m, uint32_t row, uint32_t token, const uin
   }
   VEC_UNROLL for (uint32_t t = 0; t < n; t++) * matmul_y(m, row, token + t) = vec_sum_f32(acc[t]);
 }
-#if CODES_SIGNED
-MATMUL_ROW_FUNCTIONS(dot, VEC_WIDE)
-void FORM(matmul)(const lnl_matmul *m) { matmul_tiles(m, dot_1_VEC_WIDE, dot_4_VEC_WIDE); }
+/* One mode for each build: unpacking takes the time, whatever the processor. */
+#if LNL_VEC == 2 && !CODES_SIGNED
+#define MODE VEC_I16
 #else
-MATMUL_DEFINE_AS(FORM(matmul), dot, VEC_I16)
+#define MODE VEC_WIDE
 #endif
+static VEC_NOINLINE void dot_1(const lnl_matmul *m, uint32_t row, uint32_t token) { dot(m, row, token, 1, MODE); }
+static VEC_NOINLINE void dot_4(const lnl_matmul *m, uint32_t row, uint32_t token) {
+  dot(m, row, token, MATMUL_TILE, MODE);
+}
+void FORM(matmul)(const lnl_matmul *m) { matmul_tiles(m, dot_1, dot_4); }
 
 void FORM(decode)(const uint8_t *src, float *dst, uint64_t n) {
   const v128_t zero = wasm_i8x16_splat(ZERO);

@@ -41,11 +41,11 @@ function benchModule(name) {
   fill(query, heads * size);
   const rows = [];
   for (const [kv, type] of KV_TYPES.entries()) {
-    const bytes = exports.kv_bytes(kv, context, kvHeads, size);
+    const bytes = exports.attn_kv_size(kv, context, kvHeads, size);
     const parts = [0, 1].map(() => Array.from({ length: LAYERS }, () => take(bytes)));
     for (let position = 0; position < context; position++) {
       fill(row, kvHeads * size);
-      for (const part of [0, 1]) exports.kv_store(parts[part][0], kv, part, context, kvHeads, size, position, row);
+      for (const part of [0, 1]) exports.attn_kv_put(parts[part][0], kv, part, context, kvHeads, size, position, row);
     }
     for (const layers of parts) {
       const memory = new Uint8Array(exports.memory.buffer);

@@ -69,13 +69,13 @@ function speedTable(records) {
   const rows = records.filter((r) => r.kind === 'speed').map((r) => {
     const share = readShare(r);
     return [
-      r.model, r.quant, String(r.threads), PEERS[r.peer], spreadText(statistics(r.prefill)), spreadText(statistics(r.decode)),
+      r.model, r.quant, String(r.threads), PEERS[r.peer], `${r.pp} / ${r.tg}`, spreadText(statistics(r.prefill)), spreadText(statistics(r.decode)),
       share ? `${percent(share.share)} of ${digits(share.read.median)} GB/s` : '',
     ];
   });
   const rank = (row) => [row[0].padStart(5), row[1], row[2], Object.values(PEERS).indexOf(row[3])].join(' ');
   rows.sort((a, b) => (rank(a) < rank(b) ? -1 : 1));
-  return rows.length ? markdown(['shape', 'type', 'threads', 'engine', 'prefill tokens/s', 'decode tokens/s', 'share of the read loop'], rows) : '';
+  return rows.length ? markdown(['shape', 'type', 'threads', 'engine', 'prompt / new', 'prefill tokens/s', 'decode tokens/s', 'share of the read loop'], rows) : '';
 }
 
 function startTable(records) {
@@ -125,8 +125,7 @@ function machineText(run) {
     `- machine: ${machine.cpu}, ${machine.cores} cores, ${(machine.memoryBytes / 2 ** 30).toFixed(0)} GiB, ${machine.system}; ${machine.flags.join(', ')}`,
     `- versions: lineal ${versions.lineal}${versions.commit ? ` (${versions.commit})` : ''}, Chromium ${versions.chromium ?? '-'}, ` +
       `Node ${versions.node ?? '-'}, wllama ${versions.wllama ?? '-'}, node-llama-cpp ${versions.native ?? '-'}`,
-    `- ${run.date.slice(0, 16).replace('T', ' ')} UTC; prefill of ${run.options.pp} tokens, decode of ${run.options.tg} after 16, ` +
-      `${run.options.runs} runs each; load average ${run.load.toFixed(1)} at the start`,
+    `- ${run.date.slice(0, 16).replace('T', ' ')} UTC; ${run.options.runs} runs each${run.options.boost ? ', raised priority' : ''}; load average ${run.load.toFixed(1)} at the start`,
   ].join('\n');
 }
 

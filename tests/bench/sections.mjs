@@ -88,7 +88,7 @@ export async function speed(bench, model, quant) {
           if (session.key.startsWith('lineal') && session.info.threads !== record.threads) {
             throw new Error(`lineal runs on ${session.info.threads} thread here, ${record.threads} were asked for`);
           }
-          session.record = { ...record, info: session.info, weights, prefill: [], decode: [], read: [] };
+          session.record = { ...record, pp: options.pp, tg: options.tg, info: session.info, weights, prefill: [], decode: [], read: [] };
           await within(LONGEST_MS, session.warmUp(options.warmUpMs));
         } catch (error) {
           session.record = undefined;

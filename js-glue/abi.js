@@ -36,6 +36,7 @@ const NUMBER_NAMES = /** @type {const} */ ([
   'addsBos',
   'liveBlocks',
   'headerBytes',
+  'maxPieceBytes',
 ]);
 /** @typedef {typeof NUMBER_NAMES[number]} NumberName */
 const NUMBER = /** @type {Record<NumberName, number>} */ (
@@ -47,6 +48,8 @@ const SHARED_PAGES = 8;
 // An engine may refuse to set aside as much as there could be.
 const SHARED_MAX_PAGES = [65536, 32768, 16384];
 const PAGE_BYTES = 65536;
+// What a call leaves in the core beyond this is given back at its end.
+const KEPT_INPUT_BYTES = 65536;
 
 const HOST_KIND = { browser: 0, node: 1, wasi: 2, native: 3 };
 const KV_TYPE = { auto: 0, f32: 1, f16: 2, q8_0: 3, q4_0: 4 };
@@ -345,12 +348,13 @@ export class Core {
    */
   tokenize(text, options) {
     const bytes = encoder.encode(text);
-    this.#input(bytes);
     const flags = (options.addSpecial ? 1 : 0) | (options.parseSpecial ? 2 : 0);
-    const count = this.#count('tokenize', bytes.length, flags);
-    const pointer = this.#call('tokens', this.#engine) >>> 0;
-    // slice: a copy of our own.
-    return new Int32Array(this.#memory.buffer, pointer, count).slice();
+    return this.#withInput(bytes, () => {
+      const count = this.#count('tokenize', bytes.length, flags);
+      const pointer = this.#call('tokens', this.#engine) >>> 0;
+      // slice: a copy of our own.
+      return new Int32Array(this.#memory.buffer, pointer, count).slice();
+    });
   }
 
   /**
@@ -380,8 +384,8 @@ export class Core {
    * @param {boolean} reuse
    */
   prompt(ids, reuse) {
-    this.#input(new Uint8Array(ids.buffer, ids.byteOffset, ids.byteLength));
-    return this.#count('prompt', ids.length, reuse ? 1 : 0);
+    const bytes = new Uint8Array(ids.buffer, ids.byteOffset, ids.byteLength);
+    return this.#withInput(bytes, () => this.#count('prompt', ids.length, reuse ? 1 : 0));
   }
 
   /** OK, MORE, NEED_BYTES or CONTEXT_FULL. */
@@ -465,11 +469,23 @@ export class Core {
 
   // --- below: the border itself -----------------------------------------------------
 
-  /** @param {Uint8Array} bytes */
-  #input(bytes) {
-    const pointer = this.#call('input', this.#engine, bytes.length) >>> 0;
+  /**
+   * Puts the bytes into the input, and gives a large one back after the work.
+   * @template T
+   * @param {Uint8Array} bytes
+   * @param {() => T} work
+   * @returns {T}
+   */
+  #withInput(bytes, work) {
+    // Asking for 0 bytes would free it.
+    const pointer = this.#call('input', this.#engine, Math.max(bytes.length, 1)) >>> 0;
     if (pointer === 0) throw this.#failure(-1);
     this.#bytes(pointer, bytes.length).set(bytes);
+    try {
+      return work();
+    } finally {
+      if (bytes.length > KEPT_INPUT_BYTES && !this.#dead) this.#call('input', this.#engine, 0);
+    }
   }
 
   /**

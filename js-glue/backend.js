@@ -3,6 +3,7 @@
 // One backend, one engine.
 import { Engine } from './engine.js';
 import { LinealError, closedError } from './errors.js';
+import { closeParts, readCustom, viewOf } from './source.js';
 import { isNode } from './caps.js';
 import { Rpc, portOf } from './rpc.js';
 
@@ -16,6 +17,7 @@ import { Rpc, portOf } from './rpc.js';
 
 export class LocalBackend {
   /** @type {Engine | undefined} */ #engine;
+  /** @type {Descriptor[]} */ #parts = [];
 
   get #open() {
     if (!this.#engine) throw closedError();
@@ -24,6 +26,7 @@ export class LocalBackend {
 
   /** @param {Descriptor[]} parts @param {PlanOptions} options @param {EngineContext} context */
   async explain(parts, options, context) {
+    this.#parts = parts;
     const engine = await Engine.readHeader(parts, options, context);
     try {
       return engine.explain(options);
@@ -34,6 +37,7 @@ export class LocalBackend {
 
   /** @param {Descriptor[]} parts @param {PlanOptions} options @param {EngineContext} context */
   async inspect(parts, options, context) {
+    this.#parts = parts;
     const engine = await Engine.readHeader(parts, options, context, { firstPartOnly: false });
     try {
       return engine.inspect();
@@ -44,6 +48,7 @@ export class LocalBackend {
 
   /** @param {Descriptor[]} parts @param {PlanOptions} options @param {EngineContext} context */
   async openTokenizer(parts, options, context) {
+    this.#parts = parts;
     const engine = await Engine.readHeader(parts, options, context, { firstPartOnly: true });
     try {
       engine.bindTokenizer();
@@ -57,9 +62,11 @@ export class LocalBackend {
 
   /** @param {Descriptor[]} parts @param {PlanOptions} options @param {EngineContext} context */
   async open(parts, options, context) {
+    this.#parts = parts;
     const { engine, explanation } = await Engine.open(parts, options, context);
     this.#engine = engine;
-    return { info: engine.info, explanation };
+    // The plan says how many compute; the info must not say another number.
+    return { info: { ...engine.info, threads: explanation.threads }, explanation };
   }
 
   /**
@@ -103,6 +110,7 @@ export class LocalBackend {
     const engine = this.#engine;
     this.#engine = undefined;
     await engine?.close();
+    await closeParts(this.#parts); // those that were not opened, too
   }
 }
 
@@ -133,12 +141,23 @@ async function startWorker(onGone) {
   return { target: worker, terminate: async () => worker.terminate() };
 }
 
+/**
+ * What can cross to the worker, where it is checked: a view would take its whole buffer along.
+ * @param {unknown} bytes
+ */
+function portableBytes(bytes) {
+  if (!(bytes instanceof Uint8Array)) return null;
+  return bytes.length === bytes.buffer.byteLength ? bytes : bytes.slice();
+}
+
 export class WorkerBackend {
   #rpc;
   #terminate;
   #closed = false;
   /** @type {((progress: import('./index.d.ts').Progress) => void) | undefined} */ #onProgress;
   /** @type {((offset: number, length: number) => Promise<Uint8Array>)[]} */ #readers = [];
+  /** @type {LinealError | undefined} the last error of one of them, with its cause */ #readError;
+  /** @type {Descriptor[]} */ #parts = [];
 
   static async start() {
     const state = {
@@ -158,7 +177,14 @@ export class WorkerBackend {
     this.#terminate = worker.terminate;
     this.#rpc = new Rpc(portOf(worker.target), {
       progress: (progress) => this.#onProgress?.(progress),
-      read: ({ id, offset, length }) => this.#readers[id](offset, length),
+      read: async ({ id, offset, length }) => {
+        try {
+          return portableBytes(await this.#readers[id](offset, length));
+        } catch (error) {
+          this.#readError = LinealError.from(error);
+          throw this.#readError;
+        }
+      },
     });
   }
 
@@ -182,10 +208,11 @@ export class WorkerBackend {
       if (part.kind !== 'bytes' && part.kind !== 'custom') return part;
       const id = this.#readers.length;
       if (part.kind === 'bytes') {
-        this.#readers.push(async (offset, length) => part.bytes.slice(offset, offset + length));
-        return { kind: 'remote', id, size: part.bytes.length, name: part.name };
+        const size = part.bytes.length;
+        this.#readers.push(async (offset, length) => viewOf(part.bytes, size, offset, length).slice());
+        return { kind: 'remote', id, size, name: part.name };
       }
-      this.#readers.push(async (offset, length) => part.custom.read(offset, length));
+      this.#readers.push((offset, length) => readCustom(part.custom, part.name, offset, length));
       return { kind: 'remote', id, size: part.custom.size, name: part.name };
     });
   }
@@ -193,13 +220,20 @@ export class WorkerBackend {
   /** @param {string} method @param {Descriptor[]} parts @param {PlanOptions} options @param {EngineContext} context */
   async #start(method, parts, options, context) {
     this.#onProgress = context.onProgress;
-    const result = await this.#rpc.call(
-      method,
-      { parts: this.#portable(parts), options, progress: Boolean(context.onProgress) },
-      context.signal,
-    );
-    this.#onProgress = undefined;
-    return result;
+    this.#parts = parts;
+    try {
+      return await this.#rpc.call(
+        method,
+        { parts: this.#portable(parts), options, progress: Boolean(context.onProgress) },
+        context.signal,
+      );
+    } catch (error) {
+      // It went to the worker and came back without its cause.
+      const own = this.#readError;
+      throw error instanceof LinealError && own?.code === error.code && own.message === error.message ? own : error;
+    } finally {
+      this.#onProgress = undefined;
+    }
   }
 
   /** @param {Descriptor[]} parts @param {PlanOptions} options @param {EngineContext} context */
@@ -300,5 +334,6 @@ export class WorkerBackend {
     // Ending the worker gives everything back at once; its state is worth nothing.
     this.#rpc.fail(closedError());
     await this.#terminate();
+    await closeParts(this.#parts);
   }
 }

@@ -1,8 +1,10 @@
 // What each command does. A command prints its result (readable, or one line
 // of JSON) and returns the exit code; errors are thrown.
-import { closeSync, openSync, readFileSync, unlinkSync, writeSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { usage } from './cli-options.js';
+import { OutputFile } from './cli-output.js';
 import { LinealError, explain, inspect, open, openTokenizer } from './index.js';
+import { checkPrompt, checkSequence, generateSettings } from './options.js';
 
 /** @typedef {Record<string, any>} Values */
 
@@ -16,10 +18,11 @@ import { LinealError, explain, inspect, open, openTokenizer } from './index.js';
  */
 
 const COMMON = ['json', 'quiet', 'help'];
-const HEADER = ['module', 'header', ...COMMON];
+const HEADER = ['module', 'header', 'timeout', ...COMMON];
 const PLAN = ['context', 'memory', 'kv', 'chunk', 'threads', ...HEADER];
 const SAMPLING = ['temperature', 'seed', 'top-k', 'top-p', 'min-p', 'repeat-penalty', 'repeat-last-n'];
 const DEFAULT_PERPLEXITY_CONTEXT = 512;
+const MIN_PERPLEXITY_CONTEXT = 4;
 const DEFAULT_CONTEXT = 2048;
 
 /** @type {Record<string, Command>} */
@@ -100,7 +103,7 @@ function printJson(value) {
 function headerOptions(values) {
   return {
     module: values.module,
-    fetch: values.header ? { headers: Object.fromEntries(values.header) } : undefined,
+    fetch: { headers: Object.fromEntries(values.header ?? []), timeoutMs: values.timeout },
   };
 }
 
@@ -121,6 +124,14 @@ function planOptions(values, signal) {
   };
 }
 
+/** @param {string} phase @param {number} loaded @param {number} [total] bytes */
+function progressText(phase, loaded, total) {
+  const mib = (/** @type {number} */ n) => (n / 2 ** 20).toFixed(1);
+  return total
+    ? `${phase} ${mib(loaded)} of ${mib(total)} MiB, ${Math.floor((loaded / total) * 100)} %`
+    : `${phase} ${mib(loaded)} MiB`;
+}
+
 /**
  * One line on stderr that rewrites itself; nothing unless a person watches.
  * @param {Values} values
@@ -128,16 +139,17 @@ function planOptions(values, signal) {
 function progressLine(values) {
   const shown = process.stderr.isTTY === true && !values.quiet;
   let width = 0;
+  /** @param {string} text */
+  const show = (text) => {
+    if (!shown) return;
+    process.stderr.write(`\r${text.padEnd(width)}`);
+    width = text.length;
+  };
   return {
+    show,
     /** @param {import('./index.d.ts').Progress} progress */
     update({ phase, loaded, total }) {
-      if (!shown) return;
-      const mib = (/** @type {number} */ n) => (n / 2 ** 20).toFixed(1);
-      const text = total
-        ? `${phase} ${mib(loaded)} of ${mib(total)} MiB, ${Math.floor((loaded / total) * 100)} %`
-        : `${phase} ${mib(loaded)} MiB`;
-      process.stderr.write(`\r${text.padEnd(width)}`);
-      width = text.length;
+      show(progressText(phase, loaded, total));
     },
     clear() {
       if (width > 0) process.stderr.write(`\r${' '.repeat(width)}\r`);
@@ -205,24 +217,29 @@ async function runGenerate(source, values, signal) {
   if ((values.prompt === undefined) === (values.ids === undefined)) {
     throw usage('generate needs either --prompt or --ids', 'see lineal generate --help');
   }
+  const prompt = values.prompt ?? values.ids;
+  const options = {
+    maxTokens: values['max-tokens'],
+    temperature: values.temperature,
+    topK: values['top-k'],
+    topP: values['top-p'],
+    minP: values['min-p'],
+    repeatPenalty: values['repeat-penalty'],
+    repeatLastN: values['repeat-last-n'],
+    seed: values.seed,
+    stop: values.stop,
+    ignoreEos: values['ignore-eos'],
+    parseSpecial: values['parse-special'],
+    addSpecial: !values['no-bos'],
+    logprobs: values.logprobs,
+    signal,
+  };
+  // Before a model is loaded for nothing.
+  generateSettings(options);
+  checkPrompt(prompt);
   const model = await openModel(source, values, signal);
   try {
-    const generation = model.generate(values.prompt ?? values.ids, {
-      maxTokens: values['max-tokens'],
-      temperature: values.temperature,
-      topK: values['top-k'],
-      topP: values['top-p'],
-      minP: values['min-p'],
-      repeatPenalty: values['repeat-penalty'],
-      repeatLastN: values['repeat-last-n'],
-      seed: values.seed,
-      stop: values.stop,
-      ignoreEos: values['ignore-eos'],
-      parseSpecial: values['parse-special'],
-      addSpecial: !values['no-bos'],
-      logprobs: values.logprobs,
-      signal,
-    });
+    const generation = model.generate(prompt, options);
     for await (const piece of generation) {
       if (!values.json && !process.stdout.write(piece))
         await new Promise((resolve) => {
@@ -287,66 +304,45 @@ ${lines.join('\n')}
 /** @type {Command['run']} */
 async function runLogits(source, values, signal) {
   const ids = /** @type {number[]} */ (values.tokens);
+  checkSequence(ids);
   const context = values.context ?? (ids.length > DEFAULT_CONTEXT ? ids.length : undefined);
-  const model = await openModel(source, values, signal, { allLogits: true, context });
+  const file = new OutputFile(values.out, source);
   try {
-    const file = openForWriting(values.out);
-    let rows = 0;
+    const model = await openModel(source, values, signal, { allLogits: true, context });
     try {
+      let rows = 0;
       for await (const { logits } of model.evaluate(ids, { signal })) {
-        writeAll(file, new Uint8Array(logits.buffer, logits.byteOffset, logits.byteLength));
+        file.write(new Uint8Array(logits.buffer, logits.byteOffset, logits.byteLength));
         rows++;
       }
-    } catch (error) {
-      unlinkSync(values.out); // half a table would look like a whole one
-      throw error;
+      file.commit();
+      const result = {
+        n_tok: rows,
+        n_vocab: model.info.vocabSize,
+        out: values.out,
+        bytes: rows * model.info.vocabSize * 4,
+      };
+      if (values.json) printJson(result);
+      else process.stdout.write(`${values.out}: float32 [${result.n_tok}, ${result.n_vocab}]\n`);
     } finally {
-      closeSync(file);
+      await model.close();
     }
-    const result = {
-      n_tok: rows,
-      n_vocab: model.info.vocabSize,
-      out: values.out,
-      bytes: rows * model.info.vocabSize * 4,
-    };
-    if (values.json) printJson(result);
-    else process.stdout.write(`${values.out}: float32 [${result.n_tok}, ${result.n_vocab}]\n`);
   } finally {
-    await model.close();
+    file.discard();
   }
   return 0;
 }
 
-/** @param {string} path */
-function openForWriting(path) {
-  try {
-    return openSync(path, 'w');
-  } catch (error) {
-    throw new LinealError(
-      'BAD_ARGUMENT',
-      `'${path}' cannot be written (${/** @type {NodeJS.ErrnoException} */ (error).code})`,
-      {
-        remedy: 'give --out a file in a folder that exists and that you may write',
-        cause: error,
-      },
-    );
-  }
-}
-
-/** @param {number} file @param {Uint8Array} bytes */
-function writeAll(file, bytes) {
-  for (let done = 0; done < bytes.length;) done += writeSync(file, bytes, done);
-}
-
 /** @type {Command['run']} */
 async function runPerplexity(source, values, signal) {
+  if (values.context < MIN_PERPLEXITY_CONTEXT) throw shortContext(values.context);
   const text = readText(values.file);
   const model = await openModel(source, values, signal, { allLogits: true });
   try {
     const length = values.context ?? Math.min(DEFAULT_PERPLEXITY_CONTEXT, model.info.context);
     const tokens = await model.tokenize(text);
     const chunks = Math.floor(tokens.length / length);
-    if (length < 4) throw usage(`--context ${length} is too short to score`, 'give at least 4');
+    if (length < MIN_PERPLEXITY_CONTEXT) throw shortContext(length);
     if (chunks === 0) {
       throw usage(
         `'${values.file}' has ${tokens.length} tokens, and one chunk takes ${length}`,
@@ -364,7 +360,7 @@ async function runPerplexity(source, values, signal) {
         sum -= logprob;
         scored++;
       }
-      line.update({ phase: 'weights', loaded: chunk + 1, total: chunks });
+      line.show(`chunk ${chunk + 1} of ${chunks}`);
     }
     line.clear();
     const result = {
@@ -385,19 +381,24 @@ async function runPerplexity(source, values, signal) {
   return 0;
 }
 
+/** @param {number} length */
+function shortContext(length) {
+  return usage(`--context ${length} is too short to score`, `give at least ${MIN_PERPLEXITY_CONTEXT}`);
+}
+
 /** @param {string} path */
 function readText(path) {
   try {
     return readFileSync(path, 'utf8');
   } catch (error) {
-    throw new LinealError(
-      'SOURCE_NOT_FOUND',
-      `the text '${path}' cannot be read (${/** @type {NodeJS.ErrnoException} */ (error).code})`,
-      {
-        detail: { source: path },
-        cause: error,
-      },
-    );
+    const code = String(/** @type {NodeJS.ErrnoException} */ (error).code ?? error);
+    const missing = code === 'ENOENT' || code === 'ENOTDIR';
+    const what = missing ? 'does not exist' : code === 'EISDIR' ? 'is a folder' : `cannot be read (${code})`;
+    throw new LinealError(missing ? 'SOURCE_NOT_FOUND' : 'SOURCE_UNREADABLE', `the text '${path}' ${what}`, {
+      remedy: 'give --file a text file that you may read',
+      detail: { source: path, system_code: code },
+      cause: error,
+    });
   }
 }
 

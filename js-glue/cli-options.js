@@ -1,6 +1,7 @@
 // The command line's options: one table for parsing, checking and --help.
 import { parseArgs } from 'node:util';
 import { LinealError, parseByteSize } from './index.js';
+import { withoutSecrets } from './source.js';
 
 /**
  * @typedef {object} Option
@@ -38,6 +39,20 @@ function positive(text, name) {
   const n = integer(text, name);
   if (n < 1) throw usage(`--${name} takes a whole number from 1, not '${text}'`);
   return n;
+}
+
+/** @param {string} text @param {string} name */
+function natural(text, name) {
+  const n = integer(text, name);
+  if (n < 0) throw usage(`--${name} takes a whole number from 0, not '${text}'`);
+  return n;
+}
+
+/** Milliseconds. @param {string} text @param {string} name */
+function seconds(text, name) {
+  const ms = Math.ceil(number(text, name) * 1000);
+  if (ms < 0 || ms >= 2 ** 31) throw usage(`--${name} takes seconds from 0 to 2147483, not '${text}'`);
+  return ms;
 }
 
 /** @param {string} text @param {string} name */
@@ -80,6 +95,12 @@ export const OPTIONS = {
     value: "'N: V'",
     parse: header,
     help: 'HTTP header for a URL; may be repeated',
+  },
+  timeout: {
+    type: 'string',
+    value: 'SECONDS',
+    parse: seconds,
+    help: 'give a URL up after so long without a byte (default 60; 0: never)',
   },
   prompt: { type: 'string', short: 'p', value: 'TEXT', help: 'the text to continue' },
   ids: { type: 'string', value: '1,2,3', parse: ids, help: 'the prompt as token ids, in place of --prompt' },
@@ -155,7 +176,7 @@ export const OPTIONS = {
     type: 'string',
     short: 'n',
     value: 'N',
-    parse: integer,
+    parse: natural,
     help: 'tokens to generate (default 128, less for a shorter context)',
   },
   threads: {
@@ -198,7 +219,8 @@ export function parseCommand(command, names, argv, rules = {}) {
   if (given.help) return { source: '', values: given, help: true };
   const [source, ...more] = parsed.positionals;
   if (source === undefined) throw usage(`${command} needs a model: a GGUF file or URL`, remedy);
-  if (more.length > 0) throw usage(`${command} takes one model, and '${more[0]}' follows it`, remedy);
+  if (more.length > 0)
+    throw usage(`${command} takes one model, and '${withoutSecrets(more[0])}' follows it`, remedy);
   for (const name of rules.required ?? []) {
     if (given[name] === undefined) throw usage(`${command} needs --${name}`, remedy);
   }

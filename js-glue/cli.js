@@ -3,6 +3,7 @@
 // 1 error, 2 the model does not fit, 130 interrupted.
 import { COMMANDS } from './cli-commands.js';
 import { commandHelp, parseCommand, usage } from './cli-options.js';
+import { outputError } from './cli-output.js';
 import { LinealError, version } from './index.js';
 
 const EXIT = { ok: 0, error: 1, doesNotFit: 2, interrupted: 130 };
@@ -20,23 +21,25 @@ Exit codes: 0 done, 1 error, 2 the model does not fit, 130 interrupted.
 `;
 }
 
+/** @param {string} name */
+function commandNamed(name) {
+  if (Object.hasOwn(COMMANDS, name)) return COMMANDS[name];
+  throw usage(`there is no command '${name}'`, `the commands are ${Object.keys(COMMANDS).join(', ')}`);
+}
+
 /** @param {string[]} argv */
 async function main(argv) {
   const [name, ...rest] = argv;
   if (name === undefined || name === '--help' || name === '-h' || name === 'help') {
     const asked = name === 'help' ? rest[0] : undefined;
-    const command = asked === undefined ? undefined : COMMANDS[asked];
-    process.stdout.write(asked !== undefined && command ? commandHelp(asked, command) : overallHelp());
+    process.stdout.write(asked === undefined ? overallHelp() : commandHelp(asked, commandNamed(asked)));
     return name === undefined ? EXIT.error : EXIT.ok;
   }
   if (name === '--version' || name === '-V') {
     process.stdout.write(`${version}\n`);
     return EXIT.ok;
   }
-  if (!Object.hasOwn(COMMANDS, name)) {
-    throw usage(`there is no command '${name}'`, `the commands are ${Object.keys(COMMANDS).join(', ')}`);
-  }
-  const command = COMMANDS[name];
+  const command = commandNamed(name);
   const { source, values, help } = parseCommand(name, command.options, rest, command);
   if (help) {
     process.stdout.write(commandHelp(name, command));
@@ -61,11 +64,13 @@ function report(thrown, json) {
   return error.code === 'DOES_NOT_FIT' ? EXIT.doesNotFit : EXIT.error;
 }
 
-// The reader of our output went away (`| head`): nothing is left to do.
 for (const stream of [process.stdout, process.stderr]) {
   stream.on('error', (error) => {
+    // The reader of our output went away (`| head`): nothing is left to do.
     if (/** @type {NodeJS.ErrnoException} */ (error).code === 'EPIPE') process.exit(EXIT.ok);
-    throw error;
+    // No more to stdout, not even in JSON: it would fail again.
+    if (stream === process.stdout) report(outputError('the standard output', error), false);
+    process.exit(EXIT.error);
   });
 }
 

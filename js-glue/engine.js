@@ -216,6 +216,33 @@ export class Engine {
     });
   }
 
+  /**
+   * Refuses a text that cannot fit, before it takes memory.
+   * @param {string} text
+   */
+  #checkLength(text) {
+    const context = this.#core.number('nCtx');
+    const most = context * this.#core.number('maxPieceBytes');
+    // In UTF-8 it has as many bytes at least.
+    if (most > 0 && text.length > most) {
+      throw promptTooLong(
+        `the prompt has ${text.length} characters, and the ${context} tokens of the context hold ${most} bytes at most`,
+        { characters: text.length, context },
+      );
+    }
+  }
+
+  /** @param {Int32Array} ids */
+  #checkCount(ids) {
+    const context = this.#core.number('nCtx');
+    if (ids.length > context) {
+      throw promptTooLong(`the prompt has ${ids.length} tokens, but the context holds ${context}`, {
+        tokens: ids.length,
+        context,
+      });
+    }
+  }
+
   /** @param {number} id */
   #checkId(id) {
     const count = this.#core.number('nVocab');
@@ -258,7 +285,9 @@ export class Engine {
   async *#generate(prompt, settings, signal, onEnd) {
     const core = this.#core;
     const start = performance.now();
+    if (typeof prompt === 'string') this.#checkLength(prompt);
     const ids = typeof prompt === 'string' ? core.tokenize(prompt, settings) : prompt;
+    this.#checkCount(ids);
     core.sampler(settings.sampler);
     const reused = core.prompt(ids, settings.reuse);
     const stream = new TextStream(settings.stop);
@@ -388,6 +417,7 @@ export class Engine {
     try {
       const core = this.#core;
       const vocab = core.number('nVocab');
+      this.#checkCount(ids);
       core.prompt(ids, false);
       for await (const { first, rows } of this.#chunksOf(ids.length, signal)) {
         for (let row = 0; row < rows; row++) yield { index: first + row, logits: core.logits(row, vocab) };
@@ -408,6 +438,7 @@ export class Engine {
     this.#enter();
     try {
       const out = new Float64Array(Math.max(ids.length - 1 - from, 0)).fill(NaN);
+      this.#checkCount(ids);
       this.#core.prompt(ids, false);
       for await (const { first, rows } of this.#chunksOf(ids.length, signal)) {
         for (let row = 0; row < rows; row++) {
@@ -476,6 +507,14 @@ export class Engine {
     this.#core.close();
     await this.#loader.close();
   }
+}
+
+/** @param {string} message @param {Record<string, unknown>} detail */
+function promptTooLong(message, detail) {
+  return new LinealError('PROMPT_TOO_LONG', message, {
+    remedy: 'shorten the prompt, or open the model with a larger context',
+    detail,
+  });
 }
 
 /** @param {import('./index.d.ts').Explanation} explanation */

@@ -24,7 +24,8 @@
 /**
  * Bytes that you provide yourself. `read` is asked for at most 4 MiB at a time,
  * and may return fewer bytes than asked for, but at least one before the end.
- * In worker mode it still runs on the thread that called `open`.
+ * What it throws rejects with SOURCE_READ and is that error's `cause`. In worker
+ * mode both functions still run on the thread that called `open`.
  */
 export interface CustomSource {
   /** Whole size in bytes; leave it out when it is unknown. */
@@ -32,6 +33,10 @@ export interface CustomSource {
   /** Shown in messages. Default: 'custom source'. */
   name?: string;
   read(offset: number, length: number): Uint8Array | Promise<Uint8Array>;
+  /**
+   * Called once, when nothing will be read any more: by `close()` of what was
+   * opened, at the end of `explain` and `inspect`, and after a failure.
+   */
   close?(): void | Promise<void>;
 }
 
@@ -45,15 +50,29 @@ export type SingleSource = string | URL | Blob | ArrayBuffer | Uint8Array | Cust
  */
 export type Source = SingleSource | readonly SingleSource[];
 
-/** How URLs are fetched. */
+/**
+ * How URLs are fetched. A cut or stalled connection is taken up again, up to 3
+ * times; the answers 429 and 503 too, after what Retry-After says, at most 30
+ * seconds. An address with a user name or password in it is refused.
+ */
 export interface FetchOptions {
   /** Added to every request, for example `{ Authorization: 'Bearer ...' }`. */
   headers?: Record<string, string>;
   /** Default: 'same-origin'. */
   credentials?: 'omit' | 'same-origin' | 'include';
+  /** Milliseconds without one byte after which a connection counts as dead (NETWORK_TIMEOUT). Default: 60000; 0: never. */
+  timeoutMs?: number;
 }
 
+/** Token ids: whole numbers. They are copied when the call is made. */
+export type TokenIds =
+  | readonly number[]
+  | Int8Array | Uint8Array | Uint8ClampedArray | Int16Array | Uint16Array | Int32Array | Uint32Array
+  | Float32Array | Float64Array;
+
 // --- options -----------------------------------------------------------------
+// Keys that are not listed here are refused with BAD_ARGUMENT: a misspelt
+// option never passes for one left out.
 
 /** What the machine can do. Probed; overridden here to plan for another one. */
 export interface HostCapabilities {
@@ -120,6 +139,7 @@ export interface ExplainOptions {
   worker?: boolean;
   /** Rejects with the code ABORTED. */
   signal?: AbortSignal;
+  /** If it throws, the work ends and rejects with CALLBACK_FAILED; its error is the `cause`. */
   onProgress?: (progress: Progress) => void;
   fetch?: FetchOptions;
   /** Where the .wasm files lie, with trailing slash, if not in the package's own dist/. */
@@ -230,6 +250,9 @@ export interface Inspection {
 /**
  * Plans without loading: reads the header and at most 1 MiB beyond it.
  * A model that does not fit is no error here: see `fits` and `suggestions`.
+ * What could not run with any memory is one: a context longer than the model's
+ * own (CONTEXT_TOO_LONG), a vocabulary-only file (NO_WEIGHTS), an architecture
+ * or a type that is not supported.
  */
 export function explain(source: Source, options?: ExplainOptions): Promise<Explanation>;
 
@@ -259,7 +282,7 @@ export interface GenerateOptions {
   temperature?: number;
   /** Keep the k likeliest. Default 40; 0: off. Used only with temperature > 0. */
   topK?: number;
-  /** Keep the likeliest whose probabilities reach p. Default 0.95; 1: off. Only with temperature > 0. */
+  /** Keep the likeliest whose probabilities reach p: above 0, at most 1. Default 0.95; 1: off. Only with temperature > 0. */
   topP?: number;
   /** Drop those below minP times the likeliest. Default 0.05; 0: off. Only with temperature > 0. */
   minP?: number;
@@ -271,7 +294,7 @@ export interface GenerateOptions {
   seed?: number;
   /** End quietly within one token, with finishReason 'aborted': what was generated is kept, nothing is thrown. */
   signal?: AbortSignal;
-  /** Called for every token, before its text is given out. */
+  /** Called for every token, before its text is given out. If it throws, the generation ends with CALLBACK_FAILED. */
   onToken?: (token: { id: number; index: number; logprob?: number }) => void;
   /** End before any of these texts; text is held back only while it could still become one of them. */
   stop?: string | readonly string[];
@@ -304,12 +327,20 @@ export interface Timings {
   decodeTps: number;
 }
 
+/**
+ * The lines that the plan decides. They do not add up to `total`: that also
+ * counts the module's own data and the rounding to pages of 64 KiB.
+ */
 export interface MemoryTable {
   weights: number;
   kv: number;
+  /** Activations of one step. */
   slab: number;
+  /** What kernels and threads work in. */
   scratch: number;
+  /** Tokenizer, plan and the like. */
   tables: number;
+  /** All of linear memory. */
   total: number;
 }
 
@@ -341,13 +372,20 @@ export interface GenerationResult {
 /**
  * A running generation: iterate it once, for pieces of text as they come.
  * Leaving the loop early ends the generation. It advances only as fast as it
- * is read, by at most one token more.
+ * is read, by at most one token more. Everything that is wrong, bad options
+ * included, is thrown by the iteration and rejects `done`.
  */
 export interface Generation extends AsyncIterable<string> {
   [Symbol.asyncIterator](): AsyncIterator<string, undefined>;
-  /** Set once the generation has ended. */
+  /** Set once the generation has ended and the model takes the next one. */
   readonly result: GenerationResult | undefined;
-  /** The result when the generation ends. Awaiting it without iterating runs the generation to its end. */
+  /**
+   * The result, once the generation has ended and the model takes the next one.
+   * Asked for without iterating, or after some pieces were read, it runs the
+   * generation to its end; pieces that nobody read yet wait for a reader. Asked
+   * for before the first piece is read, it leaves the pace to the reader, who
+   * then has to read to the end, or leave.
+   */
   readonly done: Promise<GenerationResult>;
 }
 
@@ -385,27 +423,36 @@ export interface MemoryUse extends MemoryReport {
   growCalls: number;
 }
 
-/** An open model: one timeline of tokens, one generation at a time (BUSY). */
+/**
+ * An open model: one timeline of tokens, one generation at a time. `generate`
+ * itself never throws: what comes second is told BUSY, and what comes after
+ * `close` CLOSED, when it is iterated.
+ *
+ * Tokenizing a text takes memory beyond the plan while it runs, several times
+ * the size of the text; then it is free for the next one. Linear memory that
+ * has grown for it does not shrink before `close`. A prompt that is certainly
+ * too long for the context is refused before.
+ */
 export interface Model {
   readonly info: ModelInfo;
   /** What `explain` gives for the same options. */
   readonly explanation: Explanation;
   /** The prompt is text, or ids to be taken as they are. */
-  generate(prompt: string | ArrayLike<number>, options?: GenerateOptions): Generation;
+  generate(prompt: string | TokenIds, options?: GenerateOptions): Generation;
   /**
    * Logits after each of these ids, from an empty context. Needs
    * `open(..., { allLogits: true })`; without it, only the last row comes.
    */
-  evaluate(ids: ArrayLike<number>, options?: { signal?: AbortSignal }): AsyncIterable<LogitsRow>;
+  evaluate(ids: TokenIds, options?: { signal?: AbortSignal }): AsyncIterable<LogitsRow>;
   /**
    * Natural log-probability of ids[i + 1] after ids[0..i], for i from `from`
    * (default 0) to the last but one. Needs `allLogits`. The rows stay in the core.
    */
-  score(ids: ArrayLike<number>, options?: { from?: number; signal?: AbortSignal }): Promise<Float64Array>;
+  score(ids: TokenIds, options?: { from?: number; signal?: AbortSignal }): Promise<Float64Array>;
   tokenize(text: string, options?: TokenizeOptions): Promise<Int32Array>;
-  detokenize(ids: ArrayLike<number>, options?: { showSpecial?: boolean }): Promise<string>;
+  detokenize(ids: TokenIds, options?: { showSpecial?: boolean }): Promise<string>;
   /** The text of each id by itself; control tokens by name. */
-  pieces(ids: ArrayLike<number>): Promise<string[]>;
+  pieces(ids: TokenIds): Promise<string[]>;
   memory(): Promise<MemoryUse>;
   /** Ends what runs and gives all memory back. May be called again. */
   close(): Promise<void>;
@@ -415,8 +462,8 @@ export interface Model {
 export interface Tokenizer {
   readonly vocabSize: number;
   encode(text: string, options?: TokenizeOptions): Promise<Int32Array>;
-  decode(ids: ArrayLike<number>, options?: { showSpecial?: boolean }): Promise<string>;
-  pieces(ids: ArrayLike<number>): Promise<string[]>;
+  decode(ids: TokenIds, options?: { showSpecial?: boolean }): Promise<string>;
+  pieces(ids: TokenIds): Promise<string[]>;
   close(): Promise<void>;
 }
 
@@ -440,8 +487,8 @@ export type LinealErrorCode =
   | 'UNSUPPORTED_ARCHITECTURE' | 'UNSUPPORTED_TYPE' | 'UNSUPPORTED_FEATURE' | 'UNSUPPORTED_TOKENIZER'
   | 'MISSING_KEY' | 'MISSING_TENSOR' | 'BAD_SHAPE' | 'UNEXPECTED_TENSOR' | 'BAD_VOCABULARY'
   | 'CONTEXT_TOO_LONG' | 'PROMPT_TOO_LONG' | 'EMPTY_PROMPT' | 'BAD_TOKEN' | 'NO_TOKENIZER' | 'NO_WEIGHTS'
-  | 'SOURCE_NOT_FOUND' | 'SOURCE_UNREADABLE' | 'SOURCE_CHANGED' | 'SOURCE_TRUNCATED'
-  | 'HTTP_STATUS' | 'HTTP_RANGE' | 'NETWORK' | 'ABORTED' | 'BUSY' | 'CLOSED' | 'WASM_UNSUPPORTED' | 'WASM_UNAVAILABLE'
+  | 'SOURCE_NOT_FOUND' | 'SOURCE_UNREADABLE' | 'SOURCE_READ' | 'SOURCE_CHANGED' | 'SOURCE_TRUNCATED'
+  | 'HTTP_STATUS' | 'HTTP_RANGE' | 'NETWORK' | 'NETWORK_TIMEOUT' | 'CALLBACK_FAILED' | 'OUTPUT_FAILED' | 'ABORTED' | 'BUSY' | 'CLOSED' | 'WASM_UNSUPPORTED' | 'WASM_UNAVAILABLE'
   | 'WASM_VERSION' | 'WORKER_FAILED';
 
 /** The one error of this package. Crosses worker borders whole. */

@@ -1,10 +1,11 @@
 // The public API; index.d.ts is its manual.
 import { LocalBackend, WorkerBackend } from './backend.js';
 import { chooseModule, isPage, probeCapabilities } from './caps.js';
-import { LinealError, throwIfAborted } from './errors.js';
+import { LinealError, callbackError, throwIfAborted } from './errors.js';
 import { Model, Tokenizer } from './model.js';
-import { parseByteSize, planOptions } from './options.js';
-import { describeSource } from './source.js';
+import { fetchOptions, parseByteSize, planOptions } from './options.js';
+import { linkedController } from './signals.js';
+import { closeParts, describeSource } from './source.js';
 
 export { LinealError, parseByteSize };
 
@@ -26,21 +27,36 @@ export const version = '0.1.0';
  */
 async function withBackend(source, options, work, keep) {
   const plan = planOptions(options);
-  const parts = describeSource(source, options.fetch);
-  const { signal, onProgress } = options;
-  throwIfAborted(signal);
-  /** @type {Backend} */
-  const backend = (options.worker ?? isPage) ? await WorkerBackend.start() : new LocalBackend();
-  let kept = false;
+  const parts = describeSource(source, fetchOptions(options.fetch));
+  const { onProgress } = options;
+  throwIfAborted(options.signal);
+  const { controller, unlink } = linkedController(options.signal);
+  const { signal } = controller;
+  /** @type {LinealError | undefined} */ let failed;
+  /** @param {import('./index.d.ts').Progress} progress */
+  const report = (progress) => {
+    if (failed) return;
+    try {
+      onProgress?.(progress);
+    } catch (error) {
+      // In a worker nobody could throw it where the work is: end that instead.
+      failed = callbackError('onProgress', error);
+      controller.abort();
+    }
+  };
+  /** @type {Backend | undefined} */ let backend;
   try {
-    const result = await work(backend, parts, plan, { signal, onProgress });
+    backend = (options.worker ?? isPage) ? await WorkerBackend.start() : new LocalBackend();
+    const result = await work(backend, parts, plan, { signal, onProgress: onProgress && report });
     throwIfAborted(signal);
-    kept = keep;
+    if (!keep) await backend.close();
     return result;
   } catch (error) {
-    throw LinealError.from(error);
+    await backend?.close().catch(() => {}); // the first error is the one that counts
+    await closeParts(parts).catch(() => {});
+    throw failed ?? LinealError.from(error);
   } finally {
-    if (!kept) await backend.close();
+    unlink();
   }
 }
 

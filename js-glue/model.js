@@ -71,7 +71,7 @@ class Generation {
    * @param {GenerationResult | undefined} result undefined: it failed
    */
   end(result) {
-    if (!result || this.result) return;
+    if (!result || this.result || this.#failure) return;
     this.result = result;
     this.#resolve(result);
   }
@@ -173,6 +173,7 @@ class Generation {
           return piece === undefined ? { value: undefined, done: true } : { value: piece, done: false };
         }),
       return: async () => {
+        this.#buffer = [];
         await this.#events.return(undefined);
         // Left before it began: there is no result.
         if (!this.result && !this.#failure) await this.#fail(abortError());
@@ -215,6 +216,7 @@ export class Model {
     const { signal, onToken } = checked.failed ? NO_HOOKS : options;
     const { controller, unlink } = linkedController(signal);
     /** @type {GenerationResult | undefined} */ let result;
+    /** @returns {AsyncGenerator<import('./engine.js').TokenEvent, void, void>} */
     const start = () => {
       const { settings, prompt: checkedPrompt } = checked.get();
       return this.#backend.generate(checkedPrompt, settings, controller.signal, (r) => {
@@ -222,6 +224,7 @@ export class Model {
       });
     };
     const events = this.#exclusive(start, controller, () => generation.end(result));
+    /** @type {Generation} */
     const generation = new Generation(events, onToken, unlink);
     return generation;
   }

@@ -71,6 +71,7 @@ const HOST_TYPES = /** @type {Record<string, string>} */ ({
 const DEFAULT_TIMEOUT_MS = 60_000;
 /** No context is as long; as Int32Array 256 MiB. */
 const MAX_IDS = 2 ** 26;
+const NOT_IDS = [DataView, BigInt64Array, BigUint64Array];
 
 const UNITS = /** @type {Record<string, number>} */ ({
   '': 1,
@@ -306,13 +307,14 @@ function emptyPrompt() {
 
 /**
  * A copy of the ids, which the caller may change meanwhile.
- * @param {import('./index.d.ts').TokenIds} ids
+ * @param {import('./index.d.ts').TokenIds} given
  * @returns {Int32Array}
  */
-export function tokenIds(ids) {
-  const typed = ArrayBuffer.isView(ids) && ![DataView, BigInt64Array, BigUint64Array].some((no) => ids instanceof no);
-  if (!Array.isArray(ids) && !typed)
-    throw badArgument(`token ids are an array or typed array of whole numbers, not ${shown(ids)}`);
+export function tokenIds(given) {
+  const view = ArrayBuffer.isView(given);
+  if (view ? NOT_IDS.some((type) => given instanceof type) : !Array.isArray(given))
+    throw badArgument(`token ids are an array or typed array of whole numbers, not ${shown(given)}`);
+  const ids = /** @type {readonly number[] | Int32Array} */ (given);
   if (ids.length > MAX_IDS)
     throw badArgument(`${ids.length} token ids were given, and ${MAX_IDS} are the most`);
   if (ids instanceof Int32Array) return ids.slice();

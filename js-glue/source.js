@@ -1,8 +1,9 @@
 // Where the bytes of a model come from. A source is first described (plain
 // data that can cross to a worker), then opened. Opened sources share one
 // interface, see Source below; offsets are numbers, exact to 2^53.
-import { LinealError, badArgument } from './errors.js';
+import { LinealError, badArgument, callbackError, messageOf } from './errors.js';
 import { isNode } from './caps.js';
+import { fetchOptions, shown } from './options.js';
 import { HttpSource } from './source-http.js';
 
 /**
@@ -26,11 +27,11 @@ export const MAX_CHUNK_BYTES = 4 * 1024 * 1024;
  */
 
 /**
- * @typedef {{ kind: 'url', url: string, headers?: Record<string, string>, credentials?: RequestCredentials }
+ * @typedef {{ kind: 'url', url: string } & import('./options.js').FetchSettings
  *   | { kind: 'path', path: string }
  *   | { kind: 'blob', blob: Blob, name: string }
  *   | { kind: 'bytes', bytes: Uint8Array, name: string }
- *   | { kind: 'custom', custom: import('./index.d.ts').CustomSource, name: string }
+ *   | { kind: 'custom', custom: import('./index.d.ts').CustomSource, name: string, close: () => Promise<void> }
  *   | { kind: 'remote', id: number, size: number | undefined, name: string }} Descriptor
  *   `remote`: read by the thread at the other end of the worker border.
  */
@@ -48,15 +49,15 @@ const PART_NAME = /-(\d{5})-of-(\d{5})(\.gguf)?$/;
 /**
  * What the user gave, as descriptors: one, or each part of a split model in order.
  * @param {import('./index.d.ts').Source} source
- * @param {import('./index.d.ts').FetchOptions} [fetchOptions]
+ * @param {import('./options.js').FetchSettings} [fetching]
  * @returns {Descriptor[]}
  */
-export function describeSource(source, fetchOptions = {}) {
+export function describeSource(source, fetching = fetchOptions()) {
   if (Array.isArray(source)) {
     if (source.length === 0) throw badArgument('the source is an empty array');
-    return orderParts(source.map((part) => describeOne(part, fetchOptions)));
+    return orderParts(source.map((part) => describeOne(part, fetching)));
   }
-  const first = describeOne(/** @type {import('./index.d.ts').SingleSource} */ (source), fetchOptions);
+  const first = describeOne(/** @type {import('./index.d.ts').SingleSource} */ (source), fetching);
   // Any part of a split model leads to its first.
   const name = PART_NAME.exec(partName(first));
   return [name && Number(name[1]) !== 1 ? (renamed(first, 1, Number(name[2])) ?? first) : first];
@@ -64,7 +65,7 @@ export function describeSource(source, fetchOptions = {}) {
 
 /**
  * @param {import('./index.d.ts').SingleSource} source
- * @param {import('./index.d.ts').FetchOptions} options
+ * @param {import('./options.js').FetchSettings} options
  * @returns {Descriptor}
  */
 function describeOne(source, options) {
@@ -83,23 +84,66 @@ function describeOne(source, options) {
       name: 'name' in source && source.name ? String(source.name) : 'blob',
     };
   }
-  if (source instanceof Uint8Array) return { kind: 'bytes', bytes: source, name: 'bytes' };
-  if (source instanceof ArrayBuffer) return { kind: 'bytes', bytes: new Uint8Array(source), name: 'bytes' };
+  if (source instanceof Uint8Array || source instanceof ArrayBuffer)
+    return { kind: 'bytes', bytes: bytesOf(source), name: 'bytes' };
   const custom = /** @type {import('./index.d.ts').CustomSource} */ (source);
   if (custom && typeof custom === 'object' && typeof custom.read === 'function') {
-    if (custom.size !== undefined && !(Number.isSafeInteger(custom.size) && custom.size >= 0)) {
-      throw badArgument(`size of the source is a whole number of bytes, not ${String(custom.size)}`);
-    }
-    return { kind: 'custom', custom, name: custom.name ?? 'custom source' };
+    const { size, name = 'custom source', close } = custom;
+    if (size !== undefined && !(Number.isSafeInteger(size) && size >= 0))
+      throw badArgument(`size of the source is a whole number of bytes, not ${shown(size)}`);
+    if (typeof name !== 'string') throw badArgument(`name of the source is a text, not ${shown(name)}`);
+    if (close !== undefined && typeof close !== 'function')
+      throw badArgument(`close of the source is a function, not ${shown(close)}`);
+    return { kind: 'custom', custom, name, close: closeOnce(custom, name) };
   }
   throw badArgument(
     'the source is a path, a URL, a Blob or File, an ArrayBuffer or Uint8Array, or { size, read }',
   );
 }
 
+/** @param {Uint8Array | ArrayBuffer} source */
+function bytesOf(source) {
+  try {
+    // Throws where the buffer was transferred away.
+    if (source instanceof ArrayBuffer) return new Uint8Array(source);
+    new Uint8Array(source.buffer);
+    return source;
+  } catch (error) {
+    throw badArgument('the bytes of the source are gone: their buffer was transferred elsewhere', {
+      source: messageOf(error),
+    });
+  }
+}
+
+/**
+ * @param {import('./index.d.ts').CustomSource} custom
+ * @param {string} name
+ * @returns {() => Promise<void>} calls its close, the first time
+ */
+function closeOnce(custom, name) {
+  /** @type {Promise<void> | undefined} */ let closing;
+  return () =>
+    (closing ??= (async () => {
+      try {
+        await custom.close?.();
+      } catch (error) {
+        throw callbackError(`close of '${name}'`, error);
+      }
+    })());
+}
+
+/**
+ * Tells the custom ones that they are not read any more, whether they were opened or not.
+ * @param {Descriptor[]} parts
+ */
+export async function closeParts(parts) {
+  const results = await Promise.allSettled(parts.map((part) => (part.kind === 'custom' ? part.close() : undefined)));
+  for (const result of results) if (result.status === 'rejected') throw result.reason;
+}
+
 /**
  * @param {URL} url
- * @param {import('./index.d.ts').FetchOptions} options
+ * @param {import('./options.js').FetchSettings} options
  * @returns {Descriptor}
  */
 function describeUrl(url, options) {
@@ -109,7 +153,13 @@ function describeUrl(url, options) {
   if (!['http:', 'https:', 'blob:', 'data:'].includes(url.protocol)) {
     throw badArgument(`addresses of the kind ${url.protocol} cannot be read`);
   }
-  return { kind: 'url', url: url.href, headers: options.headers, credentials: options.credentials };
+  if (url.username !== '' || url.password !== '') {
+    throw new LinealError('BAD_ARGUMENT', 'the address holds a user name or a password', {
+      remedy: 'leave them out of the address, and give them as fetch.headers, for example Authorization',
+      detail: { source: url.host + url.pathname },
+    });
+  }
+  return { kind: 'url', url: url.href, ...options };
 }
 
 /** @param {URL} url */
@@ -122,9 +172,17 @@ function filePath(url) {
 function parseUrl(text, base) {
   try {
     return new URL(text, base);
-  } catch (error) {
-    throw badArgument(`'${text}' is not an address`, { source: String(error) });
+  } catch {
+    throw badArgument(`${shown(withoutSecrets(text))} is not an address`);
   }
+}
+
+/**
+ * An address as messages may hold it: no user, password, query or fragment.
+ * @param {string} text
+ */
+export function withoutSecrets(text) {
+  return /^[a-z][a-z0-9+.-]+:/i.test(text) ? text.replace(/[?#].*/s, '').replace(/\/\/.*@/s, '//') : text;
 }
 
 function pageBase() {
@@ -173,6 +231,16 @@ function renamed(d, number, count) {
 }
 
 /**
+ * All parts that the names tell of, read or not.
+ * @param {Descriptor[]} given
+ */
+export function partsByName(given) {
+  const count = Number(PART_NAME.exec(partName(given[0]))?.[2] ?? 1);
+  const others = Array.from({ length: count }, (_, i) => renamed(given[0], i + 1, count));
+  return [...given, ...others.filter((part) => part !== undefined)];
+}
+
+/**
  * All parts of a model whose first part says that there are `count`.
  * @param {Descriptor[]} given
  * @param {number} count
@@ -212,7 +280,7 @@ export function allParts(given, count) {
 export async function openSource(d, context = {}) {
   switch (d.kind) {
     case 'url':
-      return new HttpSource(d.url, { headers: d.headers, credentials: d.credentials });
+      return new HttpSource(d.url, d);
     case 'path': {
       const { FileSource } = await import('./source-node.js');
       return new FileSource(d.path);
@@ -225,8 +293,8 @@ export async function openSource(d, context = {}) {
       return new CallbackSource(
         d.custom.size,
         d.name,
-        async (offset, length) => d.custom.read(offset, length),
-        () => d.custom.close?.(),
+        (offset, length) => readCustom(d.custom, d.name, offset, length),
+        d.close,
       );
     case 'remote': {
       const { remoteRead } = context;
@@ -234,6 +302,42 @@ export async function openSource(d, context = {}) {
       return new CallbackSource(d.size, d.name, (offset, length) => remoteRead(d.id, offset, length));
     }
   }
+}
+
+/**
+ * What read of a custom source gives; its own errors named as such.
+ * @param {import('./index.d.ts').CustomSource} custom
+ * @param {string} name
+ * @param {number} offset
+ * @param {number} length
+ */
+export async function readCustom(custom, name, offset, length) {
+  try {
+    return await custom.read(offset, length);
+  } catch (error) {
+    if (error instanceof LinealError) throw error;
+    throw new LinealError('SOURCE_READ', `read of '${name}' at byte ${offset} threw: ${messageOf(error)}`, {
+      detail: { source: name, offset },
+      cause: error,
+    });
+  }
+}
+
+/**
+ * A view of `length` bytes at most, checked to be still there.
+ * @param {Uint8Array} bytes
+ * @param {number} size that they had at first
+ * @param {number} offset
+ * @param {number} length
+ */
+export function viewOf(bytes, size, offset, length) {
+  if (bytes.length !== size) {
+    throw new LinealError('SOURCE_CHANGED', 'the bytes of the source are gone: their buffer was transferred elsewhere', {
+      remedy: 'leave the buffer alone until the model is open',
+      detail: { offset },
+    });
+  }
+  return bytes.subarray(offset, offset + length);
 }
 
 class BlobSource {
@@ -283,7 +387,7 @@ class BytesSource {
 
   /** @param {number} offset @param {number} length */
   async read(offset, length) {
-    const chunk = this.bytes.subarray(offset, offset + length);
+    const chunk = viewOf(this.bytes, this.size, offset, length);
     this.stats.requests++;
     this.stats.bytesRead += chunk.length;
     return chunk;

@@ -30,11 +30,14 @@ lnl_threads host_choose_threads(const lnl_host *host, bool can_share, uint32_t l
   if (browser && !host->can_wait)
     return (lnl_threads){1, "MAIN_THREAD", "the main thread of a page may not wait for others", true};
   if (!can_share)
-    return (lnl_threads){1, "NO_SHARED_MEMORY", "this module has no memory that threads could share", asked > 1};
-  if (asked > limit && cores > limit) return (lnl_threads){limit, "LIMIT", "more than that are not supported", true};
+    return (lnl_threads){1, "NO_SHARED_MEMORY", "this module has no memory that threads could share",
+                         asked > 1};
+  if (asked > limit && cores > limit)
+    return (lnl_threads){limit, "LIMIT", "more than that are not supported", true};
   if (asked > cores) return (lnl_threads){cores, "CORES", "the host has no more cores", true};
   if (asked) return (lnl_threads){asked, "ASKED_FOR", "as many as were asked for", false};
-  return (lnl_threads){u32_min(auto_threads(cores), limit), "AUTO", "chosen for the cores of the host", false};
+  return (lnl_threads){u32_min(auto_threads(cores), limit), "AUTO", "chosen for the cores of the host",
+                       false};
 }
 
 const char *host_kind_name(lnl_host_kind kind) {

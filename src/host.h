@@ -16,7 +16,7 @@ typedef struct lnl_host {
   bool sync_read;            /* the source can be read synchronously (file, OPFS handle) */
   bool range_read;           /* the source can be read at any offset */
   bool isolated;             /* shared memory is allowed (cross-origin isolated page) */
-  bool can_wait;             /* a browser's thread that runs the engine may wait for others (no page's main one) */
+  bool can_wait;             /* browsers: the engine's thread may wait for others (no page's main one) */
   uint32_t threads;          /* hardware threads that there are, at least 1 */
   uint32_t threads_asked;    /* how many the user wants; 0: let the core choose */
   uint64_t max_memory_bytes; /* ceiling of the heap: probed or budgeted; 0 = unknown, the address space is the

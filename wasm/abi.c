@@ -133,8 +133,15 @@ int32_t lnl_abi_tok_bind(lnl_engine *e) { return bind_piece(e, lnl_bind_tokenize
 
 uint8_t *lnl_abi_input(lnl_engine *e, uint32_t bytes) {
   abi_engine *a = self(e);
-  if (a->input && bytes <= a->input_bytes) return a->input;
+  if (a->input && bytes > 0 && bytes <= a->input_bytes) return a->input;
   mem_free(a->input);
+  a->input = NULL;
+  a->input_bytes = 0;
+  if (bytes == 0) {
+    mem_free(a->tokens);
+    a->tokens = NULL;
+    return NULL;
+  }
   a->input = mem_alloc(bytes);
   a->input_bytes = a->input ? bytes : 0;
   if (!a->input) lnl_set_error(core(e), LNL_OUT_OF_MEMORY, "no memory for the input");
@@ -259,6 +266,10 @@ double lnl_abi_number(lnl_engine *e, uint32_t which) {
     return (double)stats.live_blocks;
   case NUM_HEADER_BYTES:
     return (double)info.header_bytes;
+  case NUM_MAX_PIECE_BYTES: {
+    const tok *t = lnl_get_tokenizer(core(e));
+    return t ? (double)tok_max_piece_bytes(t) : 0;
+  }
   default:
     return -1;
   }

@@ -74,7 +74,8 @@ int32_t lnl_abi_load_ended(lnl_engine *e);
 /* --- text --------------------------------------------------------------------- */
 /* Binds the tokenizer alone (a vocabulary-only file); lnl_abi_bind includes it. */
 int32_t lnl_abi_tok_bind(lnl_engine *e);
-/* A buffer for input of `bytes` bytes, valid until the next call of it. */
+/* A buffer for input of `bytes` bytes, valid until the next call of it. 0 bytes:
+ * frees it and the ids of lnl_abi_tokens, and returns NULL, which is no failure. */
 uint8_t *lnl_abi_input(lnl_engine *e, uint32_t bytes);
 /* Encodes the first `bytes` of the input. flags: 1 add BOS/EOS as the file
  * asks, 2 parse special tokens. Returns the count (ids at lnl_abi_tokens) or a
@@ -144,7 +145,8 @@ enum {
   NUM_LOADED_BYTES,
   NUM_ADDS_BOS,
   NUM_LIVE_BLOCKS,
-  NUM_HEADER_BYTES
+  NUM_HEADER_BYTES,
+  NUM_MAX_PIECE_BYTES /* of text that one token stands for; 0: no tokenizer */
 };
 double lnl_abi_number(lnl_engine *e, uint32_t which);
 

@@ -5,10 +5,17 @@
 #include "form.h"
 #include "../vec.h"
 
+/* For what need not be fast: specifications are a good part of the module. */
+#if defined(__clang__)
+#define FORM_SMALL __attribute__((minsize))
+#else
+#define FORM_SMALL
+#endif
+
 #define LNL_FORM(NAME, name, id, block_len, block_bytes, activation)                                         \
-  void name##_decode_scalar(const uint8_t *src, float *dst, uint64_t n);                                     \
+  FORM_SMALL void name##_decode_scalar(const uint8_t *src, float *dst, uint64_t n);                          \
   void name##_decode(const uint8_t *src, float *dst, uint64_t n);                                            \
-  void name##_matmul_scalar(const lnl_matmul *m);                                                            \
+  FORM_SMALL void name##_matmul_scalar(const lnl_matmul *m);                                                 \
   void name##_matmul(const lnl_matmul *m);
 #include "list.inc"
 #undef LNL_FORM

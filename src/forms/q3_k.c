@@ -36,8 +36,8 @@ VEC_INLINE void block_codes(const uint8_t *w, int8_t *code) {
     int8_t *out = code + i / 2 * 128 + i % 2 * 16;
     const v128_t top_4[4] = {wasm_i16x8_shl(top, 2), wasm_i16x8_shl(top, 1), top, wasm_u16x8_shr(top, 1)};
     const v128_t low_4[4] = {low, wasm_u16x8_shr(low, 2), wasm_u16x8_shr(low, 4), wasm_u16x8_shr(low, 6)};
-    VEC_UNROLL for (int g = 0; g < 4; g++)
-        wasm_v128_store(out + 32 * g, wasm_v128_or(wasm_v128_and(low_4[g], mask), wasm_v128_and(top_4[g], four)));
+    VEC_UNROLL for (int g = 0; g < 4; g++) wasm_v128_store(
+        out + 32 * g, wasm_v128_or(wasm_v128_and(low_4[g], mask), wasm_v128_and(top_4[g], four)));
   }
 }
 #endif

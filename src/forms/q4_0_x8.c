@@ -49,7 +49,7 @@ static void matmul_scalar(const lnl_matmul *m) {
  * VEC_WIDE: a vector is 8 int16, each of four codes, two to a row. Three of the
  * codes need no shift: they are masked where they stand, 16 or 256 times too
  * large, and the activations make up for it, so that all products are 256
- * times too large (and the block's scale takes that away: 2^104 for 2^112). */
+ * times too large (which the factor takes away). */
 #define RECORD_ACTIVATIONS(mode) ((mode) == VEC_WIDE ? 64 : 32)
 #define RECORD_BYTES(mode)       (RECORD_ACTIVATIONS(mode) + X8_RECORD_END)
 
@@ -95,8 +95,7 @@ VEC_INLINE v128_t codes_of(const uint8_t *w, const int part, const code_masks *m
 
 VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t blocks, const uint32_t n,
                     const vec_mode mode) {
-  const v128_t fields = vec_opaque_i32((int32_t)0x8fffe000);
-  const v128_t scale = vec_opaque_f32(mode == VEC_WIDE ? 0x1p104f : 0x1p112f);
+  const x8_scales scales = x8_scales_make();
   const v128_t ones = vec_opaque_i16(1);
   const code_masks mask = {{vec_opaque_i16(mode == VEC_WIDE ? 0x000f : 0x0f0f),
                             mode == VEC_WIDE ? vec_opaque_i16(0x00f0) : ones,
@@ -119,9 +118,10 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
         }
       }
     }
-    if (mode == VEC_I16) VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++) sum[i] = wasm_i32x4_dot_i16x8(sum[i], ones);
+    if (mode == VEC_I16)
+      VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++) sum[i] = wasm_i32x4_dot_i16x8(sum[i], ones);
     seen = x8_seen(seen, w);
-    x8_add(acc, sum, w, a, n, RECORD_BYTES(mode), fields, scale);
+    x8_add(acc, sum, w, a, n, RECORD_BYTES(mode), &scales);
   }
   x8_finish(out, acc, seen, n);
 }
@@ -131,17 +131,17 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
     prepare(record, step, x, blocks, mode);                                                                  \
   }                                                                                                          \
   X8_FUNCTIONS(dot, mode)                                                                                    \
-  static const x8_kernel kernel_##mode = {BLOCK_BYTES,   RECORD_BYTES(mode), prepare_##mode,                 \
+  static const x8_kernel kernel_##mode = {BLOCK_BYTES,  RECORD_BYTES(mode), prepare_##mode,                  \
                                           dot_1_##mode, dot_2_##mode,       dot_4_##mode};
 #if LNL_VEC == 2
 KERNEL(VEC_I32)
 KERNEL(VEC_I16)
 static void matmul(const lnl_matmul *m) {
-  x8_matmul(m, vec_dot_i32_is_fast() ? &kernel_VEC_I32 : &kernel_VEC_I16);
+  x8_matmul(m, vec_dot_i32_is_fast() ? &kernel_VEC_I32 : &kernel_VEC_I16, 0x1p112f);
 }
 #else
 KERNEL(VEC_WIDE)
-static void matmul(const lnl_matmul *m) { x8_matmul(m, &kernel_VEC_WIDE); }
+static void matmul(const lnl_matmul *m) { x8_matmul(m, &kernel_VEC_WIDE, 0x1p104f); }
 #endif
 
 #else

@@ -10,22 +10,40 @@
 enum { BLOCK = 256, STORED_BYTES = 144, SUBS = 8 };
 enum { DMIN_AT = 16, SCALES_AT = 32, MINS_AT = 96, CODES_AT = 160, PAIR_BYTES = 256, BLOCK_BYTES = 1184 };
 
+#if LNL_VEC
+/* Codes of four rows. */
+VEC_INLINE void pack_codes(const uint8_t *const block[4], uint8_t *dst) {
+  for (int i = 0; i < 128; i += 16) {
+    v128_t row[4];
+    VEC_UNROLL for (int r = 0; r < 4; r++) row[r] = wasm_v128_load(block[r] + 16 + i);
+    x8_transpose(dst + 8 * i, row);
+  }
+}
+#else
+static void pack_codes(const uint8_t *const block[4], uint8_t *dst) {
+  for (int i = 0; i < 32; i++)
+    for (int r = 0; r < 4; r++) memcpy(dst + 32 * i + 4 * r, block[r] + 16 + 4 * i, 4);
+}
+#endif
+
 static void pack(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uint8_t *dst, uint32_t k) {
   static const uint8_t zero[STORED_BYTES]; /* a block of a missing row */
-  for (size_t b = 0; b < k / BLOCK; b++, src += STORED_BYTES, dst += BLOCK_BYTES)
-    for (uint32_t r = 0; r < FORM_GROUP; r++) {
-      const uint8_t *block = r < row_count ? src + (size_t)(r * row_bytes) : zero;
-      memcpy(dst + 2 * r, block, 2);
-      memcpy(dst + DMIN_AT + 2 * r, block + 2, 2);
+  for (size_t b = 0; b < k / BLOCK; b++, src += STORED_BYTES, dst += BLOCK_BYTES) {
+    const uint8_t *block[FORM_GROUP];
+    VEC_LOOP for (uint32_t r = 0; r < FORM_GROUP; r++) {
+      block[r] = r < row_count ? src + (size_t)(r * row_bytes) : zero;
+      memcpy(dst + 2 * r, block[r], 2);
+      memcpy(dst + DMIN_AT + 2 * r, block[r] + 2, 2);
       for (int j = 0; j < SUBS; j++) {
         int scale, min;
-        scale_min(block + 4, j, &scale, &min);
+        scale_min(block[r] + 4, j, &scale, &min);
         dst[SCALES_AT + 8 * j + (int)r] = (uint8_t)scale;
         dst[MINS_AT + 8 * j + (int)r] = (uint8_t)min;
       }
-      uint8_t *at = dst + CODES_AT + 4 * r;
-      for (int i = 0; i < 32; i++) memcpy(at + 32 * i, block + 16 + 4 * i, 4);
     }
+    pack_codes(block, dst + CODES_AT);
+    pack_codes(block + 4, dst + CODES_AT + 16);
+  }
 }
 
 static int code(const uint8_t *block, uint32_t row, uint32_t i) {
@@ -45,7 +63,7 @@ static void decode_row(const uint8_t *group, uint32_t row, float *dst, uint32_t 
   }
 }
 
-static void matmul_scalar(const lnl_matmul *m) {
+static FORM_SMALL void matmul_scalar(const lnl_matmul *m) {
   for (uint32_t token = 0; token < m->n_tok; token++) {
     const lnl_q8 x = matmul_q8(m, token);
     for (uint32_t row = m->row_begin; row < m->row_end; row++) {
@@ -90,8 +108,7 @@ VEC_INLINE void prepare(uint8_t *record, size_t step, lnl_q8 x, size_t blocks, c
   const v128_t upper = wasm_i16x8_splat((int16_t)0xff00);
   for (; blocks; blocks--, record += step, x.q += BLOCK, x.d += SUBS, x.sums += 2 * SUBS) {
     uint8_t *at = record;
-    for (int j = 0; j < SUBS; j++, at += RECORD_SUB(mode))
-      VEC_UNROLL for (int i = 0; i < 2; i++) {
+    for (int j = 0; j < SUBS; j++, at += RECORD_SUB(mode)) VEC_UNROLL for (int i = 0; i < 2; i++) {
         const v128_t v = wasm_v128_load(x.q + 32 * j + 16 * i);
         if (mode != VEC_WIDE) {
           wasm_v128_store(at + 16 * i, v);
@@ -106,7 +123,8 @@ VEC_INLINE void prepare(uint8_t *record, size_t step, lnl_q8 x, size_t blocks, c
     VEC_UNROLL for (int i = 0; i < 2; i++) {
       const v128_t d = wasm_v128_load(x.d + 4 * i);
       wasm_v128_store(at + 16 * i, d);
-      wasm_v128_store(at + 4 * SUBS + 16 * i, wasm_f32x4_neg(wasm_f32x4_mul(block_sums_4(x.sums + 8 * i), d)));
+      wasm_v128_store(at + 4 * SUBS + 16 * i,
+                      wasm_f32x4_neg(wasm_f32x4_mul(block_sums_4(x.sums + 8 * i), d)));
     }
   }
 }
@@ -122,7 +140,8 @@ VEC_INLINE v128_t dot_step(v128_t sum, v128_t codes, v128_t a, const vec_mode mo
 
 /* The codes of a vector for the first (and in VEC_WIDE the second) part of a
  * sub-block's activations. */
-VEC_INLINE v128_t codes_of(v128_t v, const int sub, const int part, const v128_t mask[3], const vec_mode mode) {
+VEC_INLINE v128_t codes_of(v128_t v, const int sub, const int part, const v128_t mask[3],
+                           const vec_mode mode) {
   if (mode != VEC_WIDE) return wasm_v128_and(sub ? wasm_u16x8_shr(v, 4) : v, mask[0]);
   return sub && part ? wasm_u16x8_shr(v, 12) : wasm_v128_and(v, mask[sub ? 1 : 2 * part]);
 }
@@ -134,8 +153,8 @@ VEC_INLINE void bytes_to_f32(const uint8_t *bytes, v128_t out[2]) {
   out[1] = wasm_f32x4_convert_i32x4(wasm_u32x4_extend_high_u16x8(wide));
 }
 /* acc[i] += scales x sums x d for one sub-block; sums[2 t + half]. */
-VEC_INLINE void scale_add(v128_t *acc, const v128_t *sum, const uint8_t *scales, const uint8_t *d, const uint32_t n,
-                          const vec_mode mode) {
+VEC_INLINE void scale_add(v128_t *acc, const v128_t *sum, const uint8_t *scales, const uint8_t *d,
+                          const uint32_t n, const vec_mode mode) {
   v128_t s[2];
   if (mode == VEC_I16) {
     const v128_t wide = wasm_u16x8_load8x8(scales);
@@ -185,21 +204,21 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
       }
     }
     const uint8_t *codes = w + CODES_AT, *scales = w + SCALES_AT, *x = a, *d = a + RECORD_D(mode);
-    VEC_LOOP for (int p = 0; p < SUBS; p += 2, codes += PAIR_BYTES, scales += 16, x += 2 * RECORD_SUB(mode), d += 8) {
+    VEC_LOOP for (int p = 0; p < SUBS;
+                  p += 2, codes += PAIR_BYTES, scales += 16, x += 2 * RECORD_SUB(mode), d += 8) {
       if (n == 1) { /* each vector is loaded once */
         v128_t sum[4];
         VEC_UNROLL for (int i = 0; i < 4; i++) sum[i] = vec_zero();
-        VEC_UNROLL for (int g = 0; g < 8; g++)
-          VEC_UNROLL for (int h = 0; h < 2; h++) {
-            const v128_t v = wasm_v128_load(codes + 32 * g + 16 * h);
-            VEC_UNROLL for (int sub = 0; sub < 2; sub++)
+        VEC_UNROLL for (int g = 0; g < 8; g++) VEC_UNROLL for (int h = 0; h < 2; h++) {
+          const v128_t v = wasm_v128_load(codes + 32 * g + 16 * h);
+          VEC_UNROLL for (int sub = 0; sub < 2; sub++)
               VEC_UNROLL for (int part = 0; part < RECORD_SUB(mode) / 32; part++) {
-                const v128_t x_t = wasm_v128_load32_splat(x + sub * RECORD_SUB(mode) + 32 * part + 4 * g);
-                v128_t *s = &sum[2 * sub + h];
-                *s = dot_step(*s, codes_of(v, sub, part, mask, mode), x_t, mode);
-                VEC_KEEP(*s);
-              }
+            const v128_t x_t = wasm_v128_load32_splat(x + sub * RECORD_SUB(mode) + 32 * part + 4 * g);
+            v128_t *s = &sum[2 * sub + h];
+            *s = dot_step(*s, codes_of(v, sub, part, mask, mode), x_t, mode);
+            VEC_KEEP(*s);
           }
+        }
         scale_add(acc, sum, scales, d, n, mode);
         scale_add(acc, sum + 2, scales + 8, d + 4, n, mode);
       } else {
@@ -211,8 +230,8 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
             VEC_UNROLL for (int part = 0; part < RECORD_SUB(mode) / 32; part++) {
               const v128_t c0 = codes_of(v0, sub, part, mask, mode), c1 = codes_of(v1, sub, part, mask, mode);
               VEC_UNROLL for (uint32_t t = 0; t < n; t++) {
-                const v128_t x_t = wasm_v128_load32_splat(x + t * RECORD_BYTES(mode) + sub * RECORD_SUB(mode) +
-                                                          32 * part + 4 * g);
+                const v128_t x_t = wasm_v128_load32_splat(x + t * RECORD_BYTES(mode) +
+                                                          sub * RECORD_SUB(mode) + 32 * part + 4 * g);
                 sum[2 * t] = dot_step(sum[2 * t], c0, x_t, mode);
                 VEC_KEEP(sum[2 * t]);
                 sum[2 * t + 1] = dot_step(sum[2 * t + 1], c1, x_t, mode);
@@ -227,8 +246,8 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
     VEC_UNROLL for (uint32_t h = 0; h < 2; h++) {
       v128_t factor = vec_half_any(wasm_i32x4_shl(wasm_i32x4_load16x4(w + 8 * h), 16), &half);
       if (mode == VEC_WIDE) factor = wasm_f32x4_mul(factor, exact);
-      VEC_UNROLL for (uint32_t t = 0; t < n; t++)
-        total[2 * t + h] = vec_madd(acc[2 * t + h], factor, total[2 * t + h]);
+      VEC_UNROLL for (uint32_t t = 0; t < n; t++) total[2 * t + h] =
+          vec_madd(acc[2 * t + h], factor, total[2 * t + h]);
     }
   }
   VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++) wasm_v128_store(out + 4 * i, total[i]);

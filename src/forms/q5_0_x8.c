@@ -1,38 +1,57 @@
 /* Q5_0 with 8 rows interleaved: blocks of [8 scales][8 vectors of nibbles, as in
  * q4_0_x8.c][2 vectors of top bits, for rows 0-3 and 4-7: bit g of byte c of a
  * row is that of value 4 g + c]. */
-#include "five_bits.h"
 #include "packings.h"
 #include "x8_bytes.h"
 
 enum { BLOCK = 32, STORED_BYTES = 22, ZERO = 16, TOP_AT = X8_SCALES + 128, BLOCK_BYTES = TOP_AT + 32 };
 
-/* Bit 4 g + c of the stored word becomes bit 8 c + g. */
-static uint32_t transpose_top(uint32_t v) {
-  /* swaps of bits, as in an 8 x 4 matrix: pairs within 8, then within 16, ... */
-  uint32_t out = 0;
-  for (uint32_t c = 0; c < 4; c++) {
-    uint32_t b = v >> c & 0x11111111u; /* bit 4 g */
-    b = (b | b >> 3) & 0x03030303u;
-    b = (b | b >> 6) & 0x000f000fu;
-    b = (b | b >> 12) & 0x000000ffu;
-    out |= b << (8 * c);
+#if LNL_VEC
+/* Bit 4 g + c of each word becomes bit 8 c + g. */
+VEC_INLINE v128_t transpose_top(v128_t words) {
+  v128_t out = vec_zero();
+  VEC_UNROLL for (int c = 0; c < 4; c++) {
+    v128_t b = wasm_v128_and(wasm_u32x4_shr(words, c), wasm_i32x4_splat(0x11111111));
+    b = wasm_v128_and(wasm_v128_or(b, wasm_u32x4_shr(b, 3)), wasm_i32x4_splat(0x03030303));
+    b = wasm_v128_and(wasm_v128_or(b, wasm_u32x4_shr(b, 6)), wasm_i32x4_splat(0x000f000f));
+    b = wasm_v128_and(wasm_v128_or(b, wasm_u32x4_shr(b, 12)), wasm_i32x4_splat(0x000000ff));
+    out = wasm_v128_or(out, wasm_i32x4_shl(b, 8 * c));
   }
   return out;
 }
+/* Codes of four rows. */
+VEC_INLINE void pack_codes(const uint8_t *const block[4], uint8_t *codes, uint8_t *top) {
+  v128_t row[4], words = vec_zero();
+  VEC_UNROLL for (int r = 0; r < 4; r++) row[r] = wasm_v128_load(block[r] + 6);
+  x8_transpose(codes, row);
+  words = wasm_v128_load32_lane(block[0] + 2, words, 0);
+  words = wasm_v128_load32_lane(block[1] + 2, words, 1);
+  words = wasm_v128_load32_lane(block[2] + 2, words, 2);
+  words = wasm_v128_load32_lane(block[3] + 2, words, 3);
+  wasm_v128_store(top, transpose_top(words));
+}
+#else
+static void pack_codes(const uint8_t *const block[4], uint8_t *codes, uint8_t *top) {
+  memset(top, 0, 16);
+  for (int r = 0; r < 4; r++)
+    for (int i = 0; i < BLOCK; i++) {
+      codes[i % 16 / 4 * 32 + 4 * r + i % 4] = block[r][6 + i % 16];
+      top[4 * r + i % 4] |= (uint8_t)((block[r][2 + i / 8] >> (i % 8) & 1) << (i / 4));
+    }
+}
+#endif
 
 static void pack(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uint8_t *dst, uint32_t k) {
   static const uint8_t zero[STORED_BYTES]; /* a block of a missing row */
-  for (size_t b = 0; b < k / BLOCK; b++, src += STORED_BYTES, dst += BLOCK_BYTES)
+  for (size_t b = 0; b < k / BLOCK; b++, src += STORED_BYTES, dst += BLOCK_BYTES) {
+    const uint8_t *block[FORM_GROUP];
     for (uint32_t r = 0; r < FORM_GROUP; r++) {
-      const uint8_t *block = r < row_count ? src + (size_t)(r * row_bytes) : zero;
-      memcpy(dst + 2 * r, block, 2);
-      for (uint32_t i = 0; i < 4; i++) memcpy(dst + X8_SCALES + 32 * i + 4 * r, block + 6 + 4 * i, 4);
-      uint32_t top;
-      memcpy(&top, block + 2, 4);
-      top = transpose_top(top);
-      memcpy(dst + TOP_AT + 4 * r, &top, 4);
+      block[r] = r < row_count ? src + (size_t)(r * row_bytes) : zero;
+      memcpy(dst + x8_scale_at(r), block[r], 2);
     }
+    pack_codes(block, dst + X8_SCALES, dst + TOP_AT);
+    pack_codes(block + 4, dst + X8_SCALES + 16, dst + TOP_AT + 16);
+  }
 }
 
 /* Value i of the block is (code - 16) d. */
@@ -49,7 +68,7 @@ static void decode_row(const uint8_t *group, uint32_t row, float *dst, uint32_t 
   }
 }
 
-static void matmul_scalar(const lnl_matmul *m) {
+static FORM_SMALL void matmul_scalar(const lnl_matmul *m) {
   for (uint32_t token = 0; token < m->n_tok; token++) {
     const lnl_q8 x = matmul_q8(m, token);
     for (uint32_t row = m->row_begin; row < m->row_end; row++) {
@@ -89,8 +108,7 @@ VEC_INLINE v128_t codes_of(const uint8_t *w, v128_t top, const int group, v128_t
 
 VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t blocks, const uint32_t n,
                     const vec_mode mode) {
-  const v128_t fields = vec_opaque_i32((int32_t)0x8fffe000);
-  const v128_t scale = vec_opaque_f32(mode == VEC_WIDE ? 0x1p104f : 0x1p112f);
+  const x8_scales scales = x8_scales_make();
   const v128_t ones = vec_opaque_i16(1), nibble = vec_opaque_i16(0x0f0f), sixteen = vec_opaque_i16(0x1010);
   const x8_bytes_masks mask = x8_bytes_masks_make();
   v128_t seen = vec_zero(), acc[2 * X8_TILE];
@@ -104,9 +122,10 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
                                codes_of(w + X8_SCALES + 16, top[1], group, nibble, sixteen)};
       x8_bytes_dot(sum, codes, a, group, n, RECORD_BYTES(mode), &mask, mode);
     }
-    if (mode == VEC_I16) VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++) sum[i] = wasm_i32x4_dot_i16x8(sum[i], ones);
+    if (mode == VEC_I16)
+      VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++) sum[i] = wasm_i32x4_dot_i16x8(sum[i], ones);
     seen = x8_seen(seen, w);
-    x8_add(acc, sum, w, a, n, RECORD_BYTES(mode), fields, scale);
+    x8_add(acc, sum, w, a, n, RECORD_BYTES(mode), &scales);
   }
   x8_finish(out, acc, seen, n);
 }
@@ -116,17 +135,17 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
     prepare(record, step, x, blocks, mode);                                                                  \
   }                                                                                                          \
   X8_FUNCTIONS(dot, mode)                                                                                    \
-  static const x8_kernel kernel_##mode = {BLOCK_BYTES,   RECORD_BYTES(mode), prepare_##mode,                 \
+  static const x8_kernel kernel_##mode = {BLOCK_BYTES,  RECORD_BYTES(mode), prepare_##mode,                  \
                                           dot_1_##mode, dot_2_##mode,       dot_4_##mode};
 #if LNL_VEC == 2
 KERNEL(VEC_I32)
 KERNEL(VEC_I16)
 static void matmul(const lnl_matmul *m) {
-  x8_matmul(m, vec_dot_i32_is_fast() ? &kernel_VEC_I32 : &kernel_VEC_I16);
+  x8_matmul(m, vec_dot_i32_is_fast() ? &kernel_VEC_I32 : &kernel_VEC_I16, 0x1p112f);
 }
 #else
 KERNEL(VEC_WIDE)
-static void matmul(const lnl_matmul *m) { x8_matmul(m, &kernel_VEC_WIDE); }
+static void matmul(const lnl_matmul *m) { x8_matmul(m, &kernel_VEC_WIDE, 0x1p104f); }
 #endif
 
 #else

@@ -11,26 +11,50 @@ enum { SCALES_AT = 16, CODES_AT = SCALES_AT + 8 * 16, BLOCK_BYTES = CODES_AT + 8
 /* The stored block: q6_k.c. */
 enum { HIGH_AT = 128, STORED_SCALES_AT = 192, STORED_D_AT = 208 };
 
+#if LNL_VEC
+/* Codes of four rows. */
+VEC_INLINE void pack_codes(const uint8_t *const block[4], uint8_t *dst) {
+  const v128_t nibble = wasm_i8x16_splat(15), upper = wasm_i8x16_splat(0x30);
+  for (int half = 0; half < 2; half++)
+    for (int i = 0; i < 32; i += 16) {
+      v128_t codes[4][4]; /* of each group of 32 values and row */
+      VEC_UNROLL for (int r = 0; r < 4; r++) {
+        const v128_t low = wasm_v128_load(block[r] + 64 * half + i);
+        const v128_t next = wasm_v128_load(block[r] + 64 * half + 32 + i);
+        const v128_t high = wasm_v128_load(block[r] + HIGH_AT + 32 * half + i);
+        codes[0][r] = wasm_v128_or(wasm_v128_and(low, nibble), wasm_v128_and(wasm_i16x8_shl(high, 4), upper));
+        codes[1][r] =
+            wasm_v128_or(wasm_v128_and(next, nibble), wasm_v128_and(wasm_i16x8_shl(high, 2), upper));
+        codes[2][r] = wasm_v128_or(wasm_u8x16_shr(low, 4), wasm_v128_and(high, upper));
+        codes[3][r] = wasm_v128_or(wasm_u8x16_shr(next, 4), wasm_v128_and(wasm_u16x8_shr(high, 2), upper));
+      }
+      VEC_UNROLL for (int g = 0; g < 4; g++) x8_transpose(dst + 8 * (128 * half + 32 * g + i), codes[g]);
+    }
+}
+#else
+static void pack_codes(const uint8_t *const block[4], uint8_t *dst) {
+  for (int r = 0; r < 4; r++)
+    for (int i = 0; i < BLOCK; i++) {
+      const int half = i / 128, group = i % 128 / 32, at = i % 32;
+      const int low = block[r][64 * half + 32 * (group % 2) + at];
+      const int high = block[r][HIGH_AT + 32 * half + at] >> (2 * group) & 3;
+      dst[i / 4 * 32 + 4 * r + i % 4] = (uint8_t)((group < 2 ? low & 15 : low >> 4) | high << 4);
+    }
+}
+#endif
+
 static void pack(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uint8_t *dst, uint32_t k) {
   static const uint8_t zero[STORED_BYTES]; /* a block of a missing row */
-  for (size_t b = 0; b < k / BLOCK; b++, src += STORED_BYTES, dst += BLOCK_BYTES)
-    for (uint32_t r = 0; r < FORM_GROUP; r++) {
-      const uint8_t *block = r < row_count ? src + (size_t)(r * row_bytes) : zero;
-      memcpy(dst + 2 * r, block + STORED_D_AT, 2);
-      for (int j = 0; j < 16; j++) dst[SCALES_AT + 8 * j + (int)r] = block[STORED_SCALES_AT + j];
-      /* four values at a time, byte by byte in a word */
-      for (int half = 0; half < 2; half++)
-        for (int i = 0; i < 32; i += 4) {
-          uint32_t low[2], high;
-          memcpy(&low[0], block + 64 * half + i, 4);
-          memcpy(&low[1], block + 64 * half + 32 + i, 4);
-          memcpy(&high, block + HIGH_AT + 32 * half + i, 4);
-          for (int g = 0; g < 4; g++) {
-            const uint32_t codes = (low[g % 2] >> (g < 2 ? 0 : 4) & 0x0f0f0f0fu) | (high >> (2 * g) & 0x03030303u) << 4;
-            memcpy(dst + CODES_AT + 8 * (128 * half + 32 * g + i) + 4 * (int)r, &codes, 4);
-          }
-        }
+  for (size_t b = 0; b < k / BLOCK; b++, src += STORED_BYTES, dst += BLOCK_BYTES) {
+    const uint8_t *block[FORM_GROUP];
+    VEC_LOOP for (uint32_t r = 0; r < FORM_GROUP; r++) {
+      block[r] = r < row_count ? src + (size_t)(r * row_bytes) : zero;
+      memcpy(dst + 2 * r, block[r] + STORED_D_AT, 2);
+      for (int j = 0; j < 16; j++) dst[SCALES_AT + 8 * j + (int)r] = block[r][STORED_SCALES_AT + j];
     }
+    pack_codes(block, dst + CODES_AT);
+    pack_codes(block + 4, dst + CODES_AT + 16);
+  }
 }
 
 static int code(const uint8_t *block, uint32_t row, uint32_t i) {
@@ -43,11 +67,12 @@ static int scale_at(const uint8_t *block, uint32_t row, uint32_t i) {
 static void decode_row(const uint8_t *group, uint32_t row, float *dst, uint32_t k) {
   for (; k; k -= BLOCK, group += BLOCK_BYTES) {
     const float d = load_half(group + 2 * row);
-    for (uint32_t i = 0; i < BLOCK; i++) *dst++ = d * (float)scale_at(group, row, i) * (float)code(group, row, i);
+    for (uint32_t i = 0; i < BLOCK; i++)
+      *dst++ = d * (float)scale_at(group, row, i) * (float)code(group, row, i);
   }
 }
 
-static void matmul_scalar(const lnl_matmul *m) {
+static FORM_SMALL void matmul_scalar(const lnl_matmul *m) {
   for (uint32_t token = 0; token < m->n_tok; token++) {
     const lnl_q8 x = matmul_q8(m, token);
     for (uint32_t row = m->row_begin; row < m->row_end; row++) {
@@ -59,7 +84,8 @@ static void matmul_scalar(const lnl_matmul *m) {
           const size_t at = (size_t)b * BLOCK + first;
           int dot = 0;
           for (uint32_t i = 0; i < 16; i++) dot += code(block, r, first + i) * x.q[at + i];
-          const float term = load_half(block + 2 * r) * (float)scale_at(block, r, first) * x.d[at / 32] * (float)dot;
+          const float term =
+              load_half(block + 2 * r) * (float)scale_at(block, r, first) * x.d[at / 32] * (float)dot;
           sum += term;
         }
       *matmul_y(m, row, token) = sum;
@@ -89,10 +115,11 @@ VEC_INLINE void prepare(uint8_t *record, size_t step, lnl_q8 x, size_t blocks, c
 
 /* 16 values: part[i] += scales x (codes x activations + start). */
 VEC_INLINE void sub_dot(v128_t *part, const uint8_t *codes, const uint8_t *scales, const uint8_t *x,
-                        const uint8_t *start, const uint32_t n, const x8_bytes_masks *mask, const vec_mode mode) {
+                        const uint8_t *start, const uint32_t n, const x8_bytes_masks *mask,
+                        const vec_mode mode) {
   v128_t sum[2 * X8_TILE];
-  VEC_UNROLL for (uint32_t t = 0; t < n; t++)
-    sum[2 * t] = sum[2 * t + 1] = wasm_v128_load32_splat(start + t * RECORD_BYTES(mode));
+  VEC_UNROLL for (uint32_t t = 0; t < n; t++) sum[2 * t] = sum[2 * t + 1] =
+      wasm_v128_load32_splat(start + t * RECORD_BYTES(mode));
   VEC_UNROLL for (int g = 0; g < 4; g++) {
     const v128_t c[2] = {wasm_v128_load(codes + 32 * g), wasm_v128_load(codes + 32 * g + 16)};
     x8_bytes_dot(sum, c, x, g, n, RECORD_BYTES(mode), mask, mode);
@@ -100,13 +127,13 @@ VEC_INLINE void sub_dot(v128_t *part, const uint8_t *codes, const uint8_t *scale
   const v128_t wide = wasm_i16x8_load8x8(scales);
   if (mode == VEC_I16) {
     const v128_t s[2] = {vec_upper_low(wide), vec_upper_high(wide)};
-    VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++)
-      part[i] = wasm_i32x4_add(part[i], wasm_i32x4_dot_i16x8(sum[i], s[i % 2]));
+    VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++) part[i] =
+        wasm_i32x4_add(part[i], wasm_i32x4_dot_i16x8(sum[i], s[i % 2]));
   } else {
     const v128_t s[2] = {wasm_f32x4_convert_i32x4(wasm_i32x4_extend_low_i16x8(wide)),
                          wasm_f32x4_convert_i32x4(wasm_i32x4_extend_high_i16x8(wide))};
-    VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++)
-      part[i] = vec_madd(wasm_f32x4_convert_i32x4(sum[i]), s[i % 2], part[i]);
+    VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++) part[i] =
+        vec_madd(wasm_f32x4_convert_i32x4(sum[i]), s[i % 2], part[i]);
   }
 }
 
@@ -129,16 +156,16 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
       sub_dot(part, codes + 128, scales + 8, x + X8_BYTES_SIZE(16, mode), start + 4, n, &mask, mode);
       VEC_UNROLL for (uint32_t t = 0; t < n; t++) {
         const v128_t d_t = wasm_v128_load32_splat(d + t * RECORD_BYTES(mode));
-        VEC_UNROLL for (uint32_t i = 2 * t; i < 2 * t + 2; i++)
-          acc[i] = vec_madd(mode == VEC_I16 ? wasm_f32x4_convert_i32x4(part[i]) : part[i], d_t, acc[i]);
+        VEC_UNROLL for (uint32_t i = 2 * t; i < 2 * t + 2; i++) acc[i] =
+            vec_madd(mode == VEC_I16 ? wasm_f32x4_convert_i32x4(part[i]) : part[i], d_t, acc[i]);
       }
       codes += 256, scales += 16, x += X8_BYTES_SIZE(32, mode), start += 8, d += 4;
     }
     VEC_UNROLL for (uint32_t h = 0; h < 2; h++) {
       v128_t factor = vec_half_any(wasm_i32x4_shl(wasm_i32x4_load16x4(w + 8 * h), 16), &half);
       if (mode == VEC_WIDE) factor = wasm_f32x4_mul(factor, exact);
-      VEC_UNROLL for (uint32_t t = 0; t < n; t++)
-        total[2 * t + h] = vec_madd(acc[2 * t + h], factor, total[2 * t + h]);
+      VEC_UNROLL for (uint32_t t = 0; t < n; t++) total[2 * t + h] =
+          vec_madd(acc[2 * t + h], factor, total[2 * t + h]);
     }
   }
   VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++) wasm_v128_store(out + 4 * i, total[i]);

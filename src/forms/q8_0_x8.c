@@ -94,7 +94,7 @@ VEC_INLINE v128_t dot_step(v128_t sum, v128_t w, v128_t a, v128_t a2, v128_t one
 
 VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t blocks, const uint32_t n,
                     const q8_mode mode) {
-  const v128_t fields = vec_opaque_i32((int32_t)0x8fffe000), scale = vec_opaque_f32(0x1p112f);
+  const x8_scales scales = x8_scales_make();
   const v128_t ones = vec_opaque_i16(1), even = mode == WIDE ? vec_opaque_i16(0x00ff) : ones;
   v128_t seen = vec_zero(), acc[2 * X8_TILE];
   VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++) acc[i] = wasm_v128_load(out + 4 * i);
@@ -102,7 +102,8 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
     v128_t sum[2 * X8_TILE];
     x8_start(sum, a, n, RECORD_BYTES(mode));
     VEC_UNROLL for (int j = 0; j < WORDS; j++) {
-      const v128_t u[2] = {wasm_v128_load(w + X8_SCALES + 32 * j), wasm_v128_load(w + X8_SCALES + 32 * j + 16)};
+      const v128_t u[2] = {wasm_v128_load(w + X8_SCALES + 32 * j),
+                           wasm_v128_load(w + X8_SCALES + 32 * j + 16)};
       VEC_UNROLL for (int part = 0; part < (mode == WIDE ? 2 : 1); part++) {
         v128_t rows[2];
         VEC_UNROLL for (int i = 0; i < 2; i++) rows[i] = mode != WIDE ? u[i]
@@ -120,7 +121,7 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
       }
     }
     seen = x8_seen(seen, w);
-    x8_add(acc, sum, w, a, n, RECORD_BYTES(mode), fields, scale);
+    x8_add(acc, sum, w, a, n, RECORD_BYTES(mode), &scales);
   }
   x8_finish(out, acc, seen, n);
 }
@@ -130,20 +131,18 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
     prepare(record, step, x, blocks, mode);                                                                  \
   }                                                                                                          \
   X8_FUNCTIONS(dot, mode)                                                                                    \
-  static const x8_kernel kernel_##mode = {BLOCK_BYTES,   RECORD_BYTES(mode), prepare_##mode,                 \
+  static const x8_kernel kernel_##mode = {BLOCK_BYTES,  RECORD_BYTES(mode), prepare_##mode,                  \
                                           dot_1_##mode, dot_2_##mode,       dot_4_##mode};
 #if LNL_VEC == 2
 KERNEL(U8)
 KERNEL(I32)
 KERNEL(I16)
 static void matmul(const lnl_matmul *m) {
-  x8_matmul(m, vec_dot_takes_u8()       ? &kernel_U8
-               : vec_dot_i32_is_fast() ? &kernel_I32
-                                        : &kernel_I16);
+  x8_matmul(m, vec_dot_takes_u8() ? &kernel_U8 : vec_dot_i32_is_fast() ? &kernel_I32 : &kernel_I16, 0x1p112f);
 }
 #else
 KERNEL(WIDE)
-static void matmul(const lnl_matmul *m) { x8_matmul(m, &kernel_WIDE); }
+static void matmul(const lnl_matmul *m) { x8_matmul(m, &kernel_WIDE, 0x1p112f); }
 #endif
 
 #else

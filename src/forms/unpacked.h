@@ -136,7 +136,8 @@ VEC_INLINE void dot(const lnl_matmul *m, uint32_t row, uint32_t token, const uin
       float *factor = factors + t * CHUNK_SUBS;
       for (uint32_t i = 0; i < whole; i++) {
         const uint32_t first = i * 128 / SUB;
-        acc[t] = factors_128(acc[t], factor + first, c.scale + first, c.offset + first, x_d + 4 * i, sums + 8 * i);
+        acc[t] =
+            factors_128(acc[t], factor + first, c.scale + first, c.offset + first, x_d + 4 * i, sums + 8 * i);
       }
       for (uint32_t j = whole * 128 / SUB; j < values / SUB; j++) {
         const float d = x_d[j / SUBS_32];
@@ -169,7 +170,9 @@ VEC_INLINE void dot(const lnl_matmul *m, uint32_t row, uint32_t token, const uin
 #else
 #define MODE VEC_WIDE
 #endif
-static VEC_NOINLINE void dot_1(const lnl_matmul *m, uint32_t row, uint32_t token) { dot(m, row, token, 1, MODE); }
+static VEC_NOINLINE void dot_1(const lnl_matmul *m, uint32_t row, uint32_t token) {
+  dot(m, row, token, 1, MODE);
+}
 static VEC_NOINLINE void dot_4(const lnl_matmul *m, uint32_t row, uint32_t token) {
   dot(m, row, token, MATMUL_TILE, MODE);
 }

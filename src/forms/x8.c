@@ -1,5 +1,7 @@
-/* The loops around the kernels of packed forms with blocks of 32. */
+/* The loops around the kernels of packed forms. */
 #include "x8.h"
+
+#if LNL_VEC
 
 /* Rows and tokens whose sums are under way at a time; and the room for records:
  * a long row is cut, its sums being continued. The more groups share a set of
@@ -7,39 +9,86 @@
  * of tokens to the next. */
 enum { GROUPS = 32, TILE_GROUPS = 8, RECORDS_BYTES = 16 << 10 };
 
-void x8_matmul_of(const lnl_matmul *m, const x8_kernel *kernel, uint32_t block_len) {
-  _Alignas(16) uint8_t records[RECORDS_BYTES];
-  _Alignas(16) float acc[GROUPS * FORM_GROUP];
-  const uint32_t groups_each = m->n_tok == 1 ? GROUPS : TILE_GROUPS;
-  const size_t blocks = m->k / block_len;
-  for (uint32_t first = m->row_begin; first < m->row_end; first += groups_each * FORM_GROUP) {
-    const uint32_t rows = u32_min(m->row_end - first, groups_each * FORM_GROUP);
-    const uint32_t groups = (rows + FORM_GROUP - 1) / FORM_GROUP;
-    const uint8_t *w = m->w + (size_t)(first / FORM_GROUP * m->row_bytes);
-    for (uint32_t token = 0; token < m->n_tok; token += X8_TILE) {
-      const uint32_t left = u32_min(m->n_tok - token, X8_TILE);
-      const uint32_t n = left == 3 ? 4 : left; /* three are four, one of them twice */
-      const size_t step = (size_t)n * kernel->record_bytes;
-      memset(acc, 0, (size_t)groups * n * FORM_GROUP * sizeof(float));
-      for (size_t b = 0, count; b < blocks; b += count) {
-        count = u32_min((uint32_t)(blocks - b), (uint32_t)(RECORDS_BYTES / step));
-        for (uint32_t t = 0; t < n; t++) {
-          lnl_q8 x = matmul_q8(m, token + u32_min(t, left - 1));
-          x.q += b * block_len, x.d += b * (block_len / 32), x.sums += b * (block_len / 16);
-          kernel->prepare(records + t * kernel->record_bytes, step, x, count);
-        }
-        const uint8_t *at = w + b * kernel->block_bytes;
-        void (*dot)(const uint8_t *, const uint8_t *, float *, size_t) = n == 1   ? kernel->dot_1
-                                                                         : n == 2 ? kernel->dot_2
-                                                                                  : kernel->dot_4;
-        for (uint32_t g = 0; g < groups; g++, at += m->row_bytes)
-          dot(at, records, acc + (size_t)g * n * FORM_GROUP, count);
-      }
-      for (uint32_t row = 0; row < rows; row++)
-        for (uint32_t t = 0; t < left; t++)
-          *matmul_y(m, first + row, token + t) = acc[(row / FORM_GROUP * n + t) * FORM_GROUP + row % FORM_GROUP];
+/* A tile of n tokens, from `token` on. Its d are multiplied with factor[t] (if
+ * that is not 0) before the kernel, its results with after[t]. */
+typedef struct tile {
+  uint32_t token, n;
+  float factor[X8_TILE], after[X8_TILE];
+} tile;
+
+static bool has_large(const float *d, size_t count) {
+  v128_t largest = vec_zero(); /* as integers, among which NaN is the largest */
+  size_t i = 0;
+  for (; count - i >= 4; i += 4) largest = wasm_i32x4_max(largest, wasm_v128_load(d + i));
+  for (; i < count; i++) largest = wasm_i32x4_max(largest, wasm_v128_load32_splat(d + i));
+  return wasm_v128_any_true(wasm_i32x4_gt(largest, wasm_f32x4_splat(0x1p14f)));
+}
+
+/* Activations above about 2^21 would leave the range of a float by the factor:
+ * for such a token most of it is applied to the results instead. */
+static tile tile_make(const lnl_matmul *m, uint32_t token, float factor) {
+  const uint32_t left = m->n_tok - token;
+  tile out = {.token = token, .n = left >= X8_TILE ? X8_TILE : left >= 2 ? 2 : 1};
+  for (uint32_t t = 0; t < out.n; t++) {
+    const bool large = factor != 0 && has_large(matmul_q8(m, token + t).d, m->k / 32);
+    out.after[t] = large ? 0x1p107f : 1;
+    out.factor[t] = factor / out.after[t];
+  }
+  return out;
+}
+
+/* The records of `count` blocks from block b on. */
+static void tile_prepare(const tile *tile, const lnl_matmul *m, const x8_kernel *kernel, uint32_t block_len,
+                         size_t b, size_t count, uint8_t *records) {
+  float scaled[RECORDS_BYTES / 32];
+  for (uint32_t t = 0; t < tile->n; t++, records += kernel->record_bytes) {
+    lnl_q8 x = matmul_q8(m, tile->token + t);
+    x.q += b * block_len, x.d += b * (block_len / 32), x.sums += b * (block_len / 16);
+    if (tile->factor[t] != 0) {
+      for (size_t i = 0; i < count * (block_len / 32); i++) scaled[i] = x.d[i] * tile->factor[t];
+      x.d = scaled;
     }
+    kernel->prepare(records, (size_t)tile->n * kernel->record_bytes, x, count);
   }
 }
 
-void x8_matmul(const lnl_matmul *m, const x8_kernel *kernel) { x8_matmul_of(m, kernel, 32); }
+/* Rows first .. first + rows - 1, which begin with a group, and a tile. */
+static void tile_matmul(const tile *tile, const lnl_matmul *m, const x8_kernel *kernel, uint32_t block_len,
+                        uint32_t first, uint32_t rows) {
+  _Alignas(16) uint8_t records[RECORDS_BYTES];
+  _Alignas(16) float acc[GROUPS * FORM_GROUP] = {0};
+  const uint32_t n = tile->n, sums = n * FORM_GROUP; /* of a group */
+  const size_t blocks = m->k / block_len, most = RECORDS_BYTES / ((size_t)n * kernel->record_bytes);
+  void (*const dot)(const uint8_t *, const uint8_t *, float *, size_t) = n == 1   ? kernel->dot_1
+                                                                         : n == 2 ? kernel->dot_2
+                                                                                  : kernel->dot_4;
+  for (size_t b = 0, count; b < blocks; b += count) {
+    count = blocks - b < most ? blocks - b : most;
+    tile_prepare(tile, m, kernel, block_len, b, count, records);
+    const uint8_t *w = matmul_row(m, first / FORM_GROUP) + b * kernel->block_bytes;
+    for (uint32_t row = 0; row < rows; row += FORM_GROUP, w += m->row_bytes)
+      dot(w, records, acc + row / FORM_GROUP * sums, count);
+  }
+  for (uint32_t row = 0; row < rows; row++) {
+    const float *sum = acc + row / FORM_GROUP * sums + row % FORM_GROUP;
+    for (uint32_t t = 0; t < n; t++)
+      *matmul_y(m, first + row, tile->token + t) = tile->after[t] * sum[t * FORM_GROUP];
+  }
+}
+
+static void run(const lnl_matmul *m, const x8_kernel *kernel, uint32_t block_len, float factor) {
+  const uint32_t rows_each = (m->n_tok == 1 ? GROUPS : TILE_GROUPS) * FORM_GROUP;
+  for (uint32_t first = m->row_begin; first < m->row_end; first += rows_each)
+    for (uint32_t token = 0; token < m->n_tok;) {
+      const tile tile = tile_make(m, token, factor);
+      tile_matmul(&tile, m, kernel, block_len, first, u32_min(m->row_end - first, rows_each));
+      token += tile.n;
+    }
+}
+
+void x8_matmul(const lnl_matmul *m, const x8_kernel *kernel, float factor) { run(m, kernel, 32, factor); }
+void x8_matmul_of(const lnl_matmul *m, const x8_kernel *kernel, uint32_t block_len) {
+  run(m, kernel, block_len, 0);
+}
+
+#endif

@@ -1,4 +1,5 @@
-/* What the packed forms with blocks of 32 share; private to src/forms.
+/* What the packed forms share, those with blocks of 32 above all; private to
+ * src/forms.
  *
  * A group of 8 rows is a sequence of blocks, [8 scales: f16][vectors of 16
  * bytes], a vector being 4 bytes of each of 4 rows, first rows 0-3, then 4-7.
@@ -28,21 +29,29 @@ typedef struct x8_kernel {
   void (*dot_4)(const uint8_t *w, const uint8_t *a, float *acc, size_t blocks);
 } x8_kernel;
 
-/* lnl_packing.matmul by such functions. */
-void x8_matmul(const lnl_matmul *m, const x8_kernel *kernel);
-/* The same for blocks of another length, a multiple of 32: `blocks` are those. */
+/* lnl_packing.matmul by such functions. The d that `prepare` gets come multiplied
+ * with factor, a power of two, 2^112 at most (see x8_scales). */
+void x8_matmul(const lnl_matmul *m, const x8_kernel *kernel, float factor);
+/* The same for blocks of another length, a multiple of 32 (`blocks` are those),
+ * and d as they are. */
 void x8_matmul_of(const lnl_matmul *m, const x8_kernel *kernel, uint32_t block_len);
+
+/* The scales of rows r and r + 4 share 4 bytes. */
+static inline uint32_t x8_scale_at(uint32_t row) { return row % 4 * 4 + row / 4 * 2; }
+static inline float x8_scale(const uint8_t *block, uint32_t row) {
+  return load_half(block + x8_scale_at(row));
+}
 
 /* lnl_packing.pack: `words` groups of four bytes after the half of a block, each
  * word xored with `flip`. */
-static inline void x8_pack(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uint8_t *dst, uint32_t k,
-                           const uint32_t words, const uint32_t flip) {
+static inline void x8_pack(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uint8_t *dst,
+                           uint32_t k, const uint32_t words, const uint32_t flip) {
   static const uint8_t zero[2 + 32]; /* a block of a missing row */
   const size_t stored = 2 + 4 * words, packed = FORM_GROUP * stored;
   for (size_t b = 0; b < k / 32; b++, src += stored, dst += packed)
     for (uint32_t r = 0; r < FORM_GROUP; r++) {
       const uint8_t *block = r < row_count ? src + (size_t)(r * row_bytes) : zero;
-      memcpy(dst + 2 * r, block, 2);
+      memcpy(dst + x8_scale_at(r), block, 2);
       uint8_t *at = dst + X8_SCALES + r / 4 * 16 + r % 4 * 4;
       for (uint32_t i = 0; i < words; i++) {
         uint32_t word;
@@ -56,9 +65,20 @@ static inline void x8_pack(const uint8_t *src, uint64_t row_bytes, uint32_t row_
 static inline uint8_t x8_byte(const uint8_t *block, uint32_t row, uint32_t i) {
   return block[X8_SCALES + i / 4 * 32 + row / 4 * 16 + row % 4 * 4 + i % 4];
 }
-static inline float x8_scale(const uint8_t *block, uint32_t row) { return load_half(block + 2 * row); }
 
 #if LNL_VEC
+
+/* Words 0..3 of four rows, each to the vector of that word: dst, dst + 32, ... */
+VEC_INLINE void x8_transpose(uint8_t *dst, const v128_t row[4]) {
+  const v128_t low_01 = wasm_i32x4_shuffle(row[0], row[1], 0, 4, 1, 5);
+  const v128_t low_23 = wasm_i32x4_shuffle(row[2], row[3], 0, 4, 1, 5);
+  const v128_t high_01 = wasm_i32x4_shuffle(row[0], row[1], 2, 6, 3, 7);
+  const v128_t high_23 = wasm_i32x4_shuffle(row[2], row[3], 2, 6, 3, 7);
+  wasm_v128_store(dst, wasm_i64x2_shuffle(low_01, low_23, 0, 2));
+  wasm_v128_store(dst + 32, wasm_i64x2_shuffle(low_01, low_23, 1, 3));
+  wasm_v128_store(dst + 64, wasm_i64x2_shuffle(high_01, high_23, 0, 2));
+  wasm_v128_store(dst + 96, wasm_i64x2_shuffle(high_01, high_23, 1, 3));
+}
 
 VEC_INLINE void x8_record_end(uint8_t *at, int32_t start, float d) {
   memcpy(at, &start, 4);
@@ -73,21 +93,28 @@ VEC_INLINE void x8_start(v128_t *sum, const uint8_t *a, const uint32_t n, const 
   }
 }
 
-/* Scales of 4 rows; an exponent of 31 is not seen (see x8_seen). scale is
- * 2^112 times what the sums want. */
-VEC_INLINE v128_t x8_scales_4(const uint8_t *w, v128_t fields, v128_t scale) {
-  return wasm_f32x4_mul(wasm_v128_and(wasm_i32x4_shl(wasm_i32x4_load16x4(w), 13), fields), scale);
+/* The scales of a block. A half becomes a float when its bits move up to the
+ * float's fields, but 2^112 too small; the d of the records make up for that
+ * (the factor of x8_matmul). The 16-bit product with (0x2000, 0) moves and extends the
+ * first half of each lane at once, that with (0, 0x2000) the second. */
+typedef struct x8_scales {
+  v128_t first, second, fields;
+} x8_scales;
+VEC_INLINE x8_scales x8_scales_make(void) {
+  return (x8_scales){vec_opaque_i32(0x2000), vec_opaque_i32(0x20000000), vec_opaque_i32((int32_t)0x8fffe000)};
 }
 
-/* acc[2 t + half] += sums x scales. Where n is large the accumulators stay in
- * memory: registers are for the sums. */
+/* acc[2 t + half] += sum x scale x d of rows 0-3 or 4-7 and token t. */
 VEC_INLINE void x8_add(v128_t *acc, const v128_t *sum, const uint8_t *w, const uint8_t *a, const uint32_t n,
-                       const uint32_t record_bytes, v128_t fields, v128_t scale) {
-  const v128_t d0 = x8_scales_4(w, fields, scale), d1 = x8_scales_4(w + 8, fields, scale);
+                       const uint32_t record_bytes, const x8_scales *c) {
+  const v128_t halves = wasm_v128_load(w);
+  const v128_t d0 = wasm_v128_and(wasm_i32x4_dot_i16x8(halves, c->first), c->fields);
+  const v128_t d1 = wasm_v128_and(wasm_i32x4_dot_i16x8(halves, c->second), c->fields);
   VEC_UNROLL for (uint32_t t = 0; t < n; t++) {
     const v128_t d = wasm_v128_load32_splat(a + (t + 1) * record_bytes - 4);
     acc[2 * t] = vec_madd(wasm_f32x4_convert_i32x4(sum[2 * t]), wasm_f32x4_mul(d0, d), acc[2 * t]);
-    acc[2 * t + 1] = vec_madd(wasm_f32x4_convert_i32x4(sum[2 * t + 1]), wasm_f32x4_mul(d1, d), acc[2 * t + 1]);
+    acc[2 * t + 1] =
+        vec_madd(wasm_f32x4_convert_i32x4(sum[2 * t + 1]), wasm_f32x4_mul(d1, d), acc[2 * t + 1]);
   }
 }
 
@@ -98,7 +125,7 @@ VEC_INLINE v128_t x8_seen(v128_t seen, const uint8_t *w) {
 }
 VEC_INLINE void x8_finish(float *out, const v128_t *acc, v128_t seen, const uint32_t n) {
   const v128_t bad = wasm_u16x8_ge(seen, wasm_i16x8_splat((int16_t)0xf800));
-  const v128_t nan[2] = {wasm_i32x4_extend_low_i16x8(bad), wasm_i32x4_extend_high_i16x8(bad)};
+  const v128_t nan[2] = {wasm_i32x4_shr(wasm_i32x4_shl(bad, 16), 16), wasm_i32x4_shr(bad, 16)};
   VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++)
       wasm_v128_store(out + 4 * i, wasm_v128_or(acc[i], nan[i % 2]));
 }

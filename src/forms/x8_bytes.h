@@ -36,7 +36,8 @@ VEC_INLINE int32_t x8_bytes_start(const int8_t *q, const int count, const int ze
     sum = wasm_i16x8_add(sum, wasm_i16x8_extadd_pairwise_i8x16(wasm_v128_load(q + i)));
   sum = wasm_i16x8_add(sum, wasm_i32x4_shuffle(sum, sum, 2, 3, 0, 1));
   sum = wasm_i16x8_add(sum, wasm_i32x4_shuffle(sum, sum, 1, 0, 3, 2));
-  if (mode == VEC_I16) return wasm_i32x4_extract_lane(wasm_i16x8_mul(sum, wasm_i16x8_splat((int16_t)-zero)), 0);
+  if (mode == VEC_I16)
+    return wasm_i32x4_extract_lane(wasm_i16x8_mul(sum, wasm_i16x8_splat((int16_t)-zero)), 0);
   const int total = wasm_i16x8_extract_lane(sum, 0) + wasm_i16x8_extract_lane(sum, 1);
   return (mode == VEC_WIDE ? -256 : -1) * zero * total;
 }
@@ -51,8 +52,9 @@ VEC_INLINE x8_bytes_masks x8_bytes_masks_make(void) {
 
 /* sum[2 t + half] += codes of 4 values x activations 4 group .. 4 group + 3 of
  * those at x, for each of n tokens, whose records are record_bytes apart. */
-VEC_INLINE void x8_bytes_dot(v128_t *sum, const v128_t codes[2], const uint8_t *x, const int group, const uint32_t n,
-                             const uint32_t record_bytes, const x8_bytes_masks *mask, const vec_mode mode) {
+VEC_INLINE void x8_bytes_dot(v128_t *sum, const v128_t codes[2], const uint8_t *x, const int group,
+                             const uint32_t n, const uint32_t record_bytes, const x8_bytes_masks *mask,
+                             const vec_mode mode) {
 #if LNL_VEC == 2
   if (mode != VEC_WIDE) {
     VEC_UNROLL for (uint32_t t = 0; t < n; t++) {

@@ -12,6 +12,7 @@ export const TYPES = {
   Q8_0: { id: 8, len: 32, bytes: 34 },
   Q4_K: { id: 12, len: 256, bytes: 144 },
   Q6_K: { id: 14, len: 256, bytes: 210 },
+  IQ3_S: { id: 21, len: 256, bytes: 110 }, // has no form: to be refused
   BF16: { id: 30, len: 1, bytes: 2 },
 };
 

@@ -281,7 +281,7 @@ static lnl_status check_decode(const lnl_form *form, const form_fixture *fixture
 }
 
 /* --- matrix product ----------------------------------------------------------------- */
-typedef enum x_style { X_RANDOM, X_HUGE, X_TINY, X_ZERO, X_EXTREME, X_LARGEST, X_PAIRS, X_COUNT } x_style;
+typedef enum x_style { X_RANDOM, X_HUGE, X_TINY, X_ZERO, X_EXTREME, X_LARGEST, X_PAIRS, X_PEAKS, X_COUNT } x_style;
 
 /* Operands of a product whose memory is exactly what the kernel may read. */
 typedef struct operands {
@@ -301,6 +301,7 @@ static void fill_activations(float *x, uint32_t n, x_style style) {
     if (style == X_ZERO) x[i] = 0;
     if (style == X_EXTREME) x[i] = case_random() & 0x10000 ? 1.0f : -1.0f; /* +-127 in int8 */
     if (style == X_LARGEST) x[i] = 1;
+    if (style == X_PEAKS && i / 32 % 3 == 0) x[i] *= 0x1p24f;
     if (style == X_PAIRS) x[i] = i & 2 ? 1.0f : -1.0f; /* the two halves of a lane against each other */
   }
 }

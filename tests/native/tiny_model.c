@@ -105,7 +105,8 @@ static float next_random(tensors *t) {
 
 /* Where a form has its halves: the first one, and how many. */
 static void scales_of(uint32_t type, uint32_t block_bytes, uint32_t *at, uint32_t *count) {
-  bool two = type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q2_K || type == TYPE_Q4_K || type == TYPE_Q5_K;
+  bool two =
+      type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q2_K || type == TYPE_Q4_K || type == TYPE_Q5_K;
   bool at_end = type == TYPE_Q2_K || type == TYPE_Q3_K || type == TYPE_Q6_K;
   *count = two ? 2 : 1;
   *at = at_end ? block_bytes - 2 * *count : 0;

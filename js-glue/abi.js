@@ -48,8 +48,9 @@ const SHARED_PAGES = 8;
 // An engine may refuse to set aside as much as there could be.
 const SHARED_MAX_PAGES = [65536, 32768, 16384];
 const PAGE_BYTES = 65536;
-// What a call leaves in the core beyond this is given back at its end.
-const KEPT_INPUT_BYTES = 65536;
+// An input above this is given back with its ids (four times as large at most)
+// when the call ends.
+const KEPT_INPUT_BYTES = 16384;
 
 const HOST_KIND = { browser: 0, node: 1, wasi: 2, native: 3 };
 const KV_TYPE = { auto: 0, f32: 1, f16: 2, q8_0: 3, q4_0: 4 };

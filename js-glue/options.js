@@ -320,8 +320,8 @@ export function tokenIds(given) {
   if (ids instanceof Int32Array) return ids.slice();
   const out = new Int32Array(ids.length);
   for (let i = 0; i < out.length; i++) {
-    if ((ids[i] | 0) !== ids[i]) {
-      throw new LinealError('BAD_TOKEN', `token ${i} is ${String(ids[i])}, which is not a token id`, {
+    if (!Number.isInteger(ids[i]) || (ids[i] | 0) !== ids[i]) {
+      throw new LinealError('BAD_TOKEN', `token ${i} is ${shown(ids[i])}, which is not a token id`, {
         remedy: 'give ids from 0 to the vocabulary size minus one',
         detail: { index: i },
       });
@@ -350,7 +350,7 @@ export function checkOptions(options, known, name) {
     if (known.includes(key)) continue;
     const [nearest] = [...known].sort((a, b) => distance(a, key) - distance(b, key));
     const option = name ? `${name}.${key}` : key;
-    throw badArgument(`there is no option '${option}'; the nearest is '${nearest}'`, {
+    throw badArgument(`there is no option '${option}'; the nearest is '${name ? `${name}.` : ''}${nearest}'`, {
       option,
       known: [...known],
     });

@@ -1,9 +1,15 @@
 // A model behind HTTP. Range requests where the server has them; else one
 // forward stream. Every answer is checked (status, range, size, version, an
-// HTML page in place of a model), and a cut connection is taken up again.
-import { LinealError, abortError } from './errors.js';
+// HTML page in place of a model), and a cut or stalled connection is taken up
+// again; a server that asks to wait is waited for.
+import { LinealError, abortError, messageOf } from './errors.js';
+import { linkedController } from './signals.js';
 
 const RETRY_DELAYS_MS = [100, 400, 1000];
+const TRANSIENT = ['NETWORK', 'NETWORK_TIMEOUT', 'SOURCE_TRUNCATED'];
+// Answers that ask to come again, and how long that is obeyed.
+const BUSY_STATUS = [429, 503];
+const MAX_WAIT_MS = 30_000;
 // A forward stream reads over a gap up to this size; beyond it a new request is cheaper.
 const MAX_SKIP_BYTES = 1024 * 1024;
 const GGUF_MAGIC = [0x47, 0x47, 0x55, 0x46];
@@ -16,13 +22,17 @@ export class HttpSource {
   /** @type {string | null} ETag, or Last-Modified */ #version = null;
   /** @type {'etag' | 'last-modified' | undefined} */ #versionKind;
   #answered = false;
+  /** Whether the first answer called itself a page: some servers name every file so. */ #calledPage = false;
+  /** Whether a Range request was refused as a whole: it is not sent again. */ #plain = false;
   /** @type {BodyStream | undefined} */ #forward;
   #url;
   #options;
+  /** @type {WeakMap<Response, () => void>} lets the signal of each answer go */ #unlinks = new WeakMap();
 
   /**
    * @param {string} url absolute
-   * @param {{ headers?: Record<string, string>, credentials?: RequestCredentials }} [options]
+   * @param {{ headers?: Record<string, string>, credentials?: RequestCredentials, timeoutMs?: number }} [options]
+   *   timeoutMs without one byte end a connection; 0, the default: none do
    */
   constructor(url, options = {}) {
     this.#url = url;
@@ -45,16 +55,20 @@ export class HttpSource {
     return this.#withRetries(signal, async () => {
       const response = await this.#request(offset, offset + wanted - 1, signal);
       if (!response) return NOTHING;
-      const stream = new BodyStream(response, this.stats);
+      const stream = this.#bodyOf(response, response.status === 206 ? offset : 0);
       if (response.status !== 206) {
         this.rangeRead = false;
         this.#forward = stream;
         return this.#checkStart(offset, await this.#takeFrom(stream, offset, length), response);
       }
-      if (this.size === undefined) await this.#askSize(signal);
       const promised = contentRange(response)?.bytes ?? wanted;
-      const bytes = await stream.collect(Math.min(wanted, promised));
-      stream.cancel();
+      let bytes;
+      try {
+        if (this.size === undefined) await this.#askSize(signal);
+        bytes = await stream.collect(Math.min(wanted, promised));
+      } finally {
+        stream.cancel();
+      }
       const ended = this.size === undefined && contentRange(response) === undefined;
       if (bytes.length < Math.min(wanted, promised) && !ended)
         throw this.#truncated(offset, promised, bytes.length);
@@ -93,7 +107,7 @@ export class HttpSource {
     this.close();
     const response = await this.#request(offset, undefined, signal);
     if (!response) return undefined;
-    this.#forward = new BodyStream(response, this.stats, response.status === 206 ? offset : 0);
+    this.#forward = this.#bodyOf(response, response.status === 206 ? offset : 0);
     if (response.status !== 206) this.rangeRead = false;
     return this.#forward;
   }
@@ -125,10 +139,12 @@ export class HttpSource {
         this.close();
         if (signal?.aborted) throw abortError(error);
         const failure = error instanceof LinealError ? error : this.#network(error);
-        const transient = failure.code === 'NETWORK' || failure.code === 'SOURCE_TRUNCATED';
+        const busy = failure.code === 'HTTP_STATUS' && BUSY_STATUS.includes(Number(failure.detail.status));
         // Before the first answer nothing says that the address is right: tell at once.
-        if (!transient || !this.#answered || failures >= RETRY_DELAYS_MS.length) throw failure;
-        await delay(RETRY_DELAYS_MS[failures], signal);
+        const again = busy || (TRANSIENT.includes(failure.code) && this.#answered);
+        if (!again || failures >= RETRY_DELAYS_MS.length) throw failure;
+        const asked = busy ? Number(failure.detail.retry_after_ms ?? 0) : 0;
+        await delay(Math.max(RETRY_DELAYS_MS[failures], Math.min(asked, MAX_WAIT_MS)), signal);
       }
     }
   }
@@ -140,37 +156,105 @@ export class HttpSource {
    * @param {AbortSignal} [signal]
    */
   async #request(start, last, signal) {
-    const headers = { ...this.#options.headers, Range: `bytes=${start}-${last ?? ''}` };
-    this.stats.requests++;
-    let response;
-    try {
-      response = await fetch(this.#url, {
-        headers,
-        credentials: this.#options.credentials ?? 'same-origin',
-        signal,
-      });
-    } catch (error) {
-      throw this.#network(error);
-    }
-    try {
-      return this.#checkAnswer(response, start);
-    } catch (error) {
-      response.body?.cancel().catch(() => {});
-      throw error;
+    for (;;) {
+      /** @type {Record<string, string>} */
+      const range = this.#plain ? {} : { Range: `bytes=${start}-${last ?? ''}` };
+      const response = await this.#fetch('GET', range, signal);
+      // No byte at all from the start, and not a word on how many there are: ask for the whole.
+      if (response.status === 416 && start === 0 && !this.#plain && totalOf(response) === undefined) {
+        this.#plain = true;
+        this.#drop(response);
+        continue;
+      }
+      let wanted = false;
+      try {
+        wanted = this.#checkAnswer(response, start);
+        return wanted ? response : undefined;
+      } finally {
+        if (!wanted) this.#drop(response);
+      }
     }
   }
 
-  /** @param {Response} response @param {number} start */
+  /**
+   * @param {string} method
+   * @param {Record<string, string>} headers beside those of the user
+   * @param {AbortSignal} [signal]
+   */
+  async #fetch(method, headers, signal) {
+    this.stats.requests++;
+    const { credentials = 'same-origin', headers: own } = this.#options;
+    const { controller, unlink } = linkedController(signal);
+    const request = fetch(this.#url, {
+      method,
+      headers: { ...own, ...headers },
+      credentials,
+      signal: controller.signal,
+    });
+    try {
+      const response = await this.#inTime(request, () => controller.abort());
+      this.#unlinks.set(response, unlink);
+      return response;
+    } catch (error) {
+      unlink();
+      throw this.#network(error);
+    }
+  }
+
+  /** Its body is not wanted. @param {Response} response */
+  #drop(response) {
+    this.#unlinks.get(response)?.();
+    response.body?.cancel().catch(() => {});
+  }
+
+  /**
+   * @param {Response} response
+   * @param {number} position of its first byte in the file
+   */
+  #bodyOf(response, position) {
+    return new BodyStream(response, this.stats, position, {
+      inTime: (promise, onTimeout) => this.#inTime(promise, onTimeout),
+      ended: () => this.#unlinks.get(response)?.(),
+    });
+  }
+
+  /**
+   * The promise, or NETWORK_TIMEOUT when it takes too long.
+   * @template T
+   * @param {Promise<T>} promise
+   * @param {() => void} onTimeout
+   * @returns {Promise<T>}
+   */
+  #inTime(promise, onTimeout) {
+    const ms = this.#options.timeoutMs ?? 0;
+    if (ms === 0) return promise;
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => {
+        onTimeout();
+        reject(
+          new LinealError('NETWORK_TIMEOUT', `${this.name} sent nothing for ${ms / 1000} seconds`, {
+            detail: this.#detail({ timeout_ms: ms }),
+          }),
+        );
+      }, ms);
+      promise.then(resolve, reject).finally(() => clearTimeout(timer));
+    });
+  }
+
+  /**
+   * True: its body holds what was asked for. False: the file ends before.
+   * @param {Response} response @param {number} start
+   */
   #checkAnswer(response, start) {
     const { status } = response;
     if (status === 416) {
-      const total = Number(/\/(\d+)$/.exec(response.headers.get('content-range') ?? '')?.[1] ?? NaN);
-      response.body?.cancel().catch(() => {});
-      if (Number.isNaN(total) || start >= total) {
-        if (!Number.isNaN(total)) this.#noteSize(total);
-        return undefined;
-      }
-      throw new LinealError('HTTP_RANGE', `${this.name} refused bytes from ${start} of ${total}`, {
+      const total = totalOf(response);
+      if (total !== undefined) this.#noteSize(total);
+      // Of an unknown size, this is where it ends.
+      if (start > 0 && (this.size === undefined || start >= this.size)) return false;
+      if (total === 0) return false;
+      const all = this.size === undefined ? '' : ` of ${this.size}`;
+      throw new LinealError('HTTP_RANGE', `${this.name} refused bytes from ${start}${all}`, {
         detail: this.#detail({ status }),
       });
     }
@@ -184,10 +268,11 @@ export class HttpSource {
         'HTTP_STATUS',
         `${this.name} answered with HTTP status ${status} ${response.statusText}`.trimEnd(),
         {
-          detail: this.#detail({ status }),
+          detail: this.#detail({ status, retry_after_ms: retryAfter(response) }),
         },
       );
     }
+    this.#checkPage(response);
     this.#answered = true;
     this.#checkVersion(response);
     if (status === 206) {
@@ -205,7 +290,22 @@ export class HttpSource {
     } else if (!response.headers.get('content-encoding') && response.headers.has('content-length')) {
       this.#noteSize(Number(response.headers.get('content-length')));
     }
-    return response;
+    return true;
+  }
+
+  /**
+   * A server that sent a model first and sends a page now (signed out, gone, too many requests).
+   * @param {Response} response
+   */
+  #checkPage(response) {
+    const type = pageType(response);
+    if (!this.#answered) this.#calledPage = type !== undefined;
+    else if (type !== undefined && !this.#calledPage) {
+      throw new LinealError('SOURCE_CHANGED', `${this.name} now answers with a page (${type}) and not with the file`, {
+        remedy: 'check that you may still read the address, and open it again',
+        detail: this.#detail({ content_type: type }),
+      });
+    }
   }
 
   /** @param {Response} response */
@@ -244,13 +344,8 @@ export class HttpSource {
    */
   async #askSize(signal) {
     try {
-      this.stats.requests++;
-      const response = await fetch(this.#url, {
-        method: 'HEAD',
-        headers: this.#options.headers,
-        credentials: this.#options.credentials ?? 'same-origin',
-        signal,
-      });
+      const response = await this.#fetch('HEAD', {}, signal);
+      this.#drop(response);
       const length = response.headers.get('content-length');
       if (response.ok && length !== null && !response.headers.get('content-encoding'))
         this.size = Number(length);
@@ -265,8 +360,8 @@ export class HttpSource {
    * @param {Response} response
    */
   #checkStart(offset, bytes, response) {
-    const type = response.headers.get('content-type') ?? '';
-    if (offset === 0 && /\b(html|xml)\b/i.test(type) && GGUF_MAGIC.some((byte, i) => bytes[i] !== byte)) {
+    const type = pageType(response);
+    if (offset === 0 && type !== undefined && GGUF_MAGIC.some((byte, i) => bytes[i] !== byte)) {
       this.close();
       throw new LinealError(
         'NOT_GGUF',
@@ -296,7 +391,7 @@ export class HttpSource {
       error instanceof Error && error.cause instanceof Error
         ? error.cause.message || /** @type {any} */ (error.cause).code
         : '';
-    const text = [error instanceof Error ? error.message : String(error), cause].filter(Boolean).join(': ');
+    const text = [messageOf(error), cause].filter(Boolean).join(': ');
     const location = /** @type {any} */ (globalThis).location;
     const foreign = location?.origin && new URL(this.#url).origin !== location.origin;
     if (foreign && !this.#answered) {
@@ -328,13 +423,16 @@ class BodyStream {
   #reader;
   #rest = NOTHING;
   #stats;
+  #watch;
 
   /**
    * @param {Response} response
    * @param {{ bytesRead: number }} stats
-   * @param {number} [position] of its first byte in the file
+   * @param {number} position of its first byte in the file
+   * @param {{ inTime: <T>(promise: Promise<T>, onTimeout: () => void) => Promise<T>, ended: () => void }} watch
    */
-  constructor(response, stats, position = 0) {
+  constructor(response, stats, position, watch) {
+    this.#watch = watch;
     this.#reader = response.body?.getReader();
     this.#stats = stats;
     this.position = position;
@@ -346,9 +444,13 @@ class BodyStream {
    * @returns {Promise<Uint8Array>}
    */
   async take(length) {
+    const reader = this.#reader;
     while (this.#rest.length === 0) {
-      const part = await this.#reader?.read();
-      if (!part || part.done) return NOTHING;
+      const part = reader && (await this.#watch.inTime(reader.read(), () => this.cancel()));
+      if (!part || part.done) {
+        this.#watch.ended();
+        return NOTHING;
+      }
       this.#rest = part.value;
       this.#stats.bytesRead += part.value.length;
     }
@@ -375,6 +477,7 @@ class BodyStream {
   }
 
   cancel() {
+    this.#watch.ended();
     this.#rest = NOTHING;
     this.#reader?.cancel().catch(() => {});
   }
@@ -393,6 +496,26 @@ function contentRange(response) {
     bytes: Number(match[2]) - start + 1,
     total: match[3] === '*' ? undefined : Number(match[3]),
   };
+}
+
+/** What 416 says of the size. @param {Response} response */
+function totalOf(response) {
+  const match = /\/(\d+)$/.exec(response.headers.get('content-range') ?? '');
+  return match ? Number(match[1]) : undefined;
+}
+
+/** The type of an answer that is a page. @param {Response} response */
+function pageType(response) {
+  const type = response.headers.get('content-type') ?? '';
+  return /\b(html|xml)\b/i.test(type) ? type : undefined;
+}
+
+/** Seconds or a date, as milliseconds. @param {Response} response */
+function retryAfter(response) {
+  const text = response.headers.get('retry-after');
+  if (text === null) return undefined;
+  const ms = /^\s*\d+\s*$/.test(text) ? Number(text) * 1000 : Date.parse(text) - Date.now();
+  return Number.isFinite(ms) ? Math.max(ms, 0) : undefined;
 }
 
 /** @param {number} ms @param {AbortSignal} [signal] */

@@ -294,7 +294,7 @@ export async function openSource(d, context = {}) {
         d.custom.size,
         d.name,
         (offset, length) => readCustom(d.custom, d.name, offset, length),
-        d.close,
+        () => d.close().catch(() => {}), // closeParts tells it
       );
     case 'remote': {
       const { remoteRead } = context;

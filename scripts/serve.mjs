@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import sirv from 'sirv';
 
+const PUBLIC = ['web', 'js-glue', 'dist'];
 const root = fileURLToPath(new URL('..', import.meta.url));
 const { values } = parseArgs({
   options: {
@@ -33,14 +34,32 @@ const files = sirv(root, {
   },
 });
 
+/**
+ * The path of a request as it will be looked up, without .. and escapes;
+ * undefined where it names what is not for the page.
+ * @param {string} url
+ */
+function publicPath(url) {
+  try {
+    const path = decodeURIComponent(new URL(`http://localhost${url}`).pathname);
+    if (path === '/' || path === '/web') return path;
+    const names = path.split('/').slice(1);
+    const hidden = names.some((name) => name.startsWith('.') || /[\\\0]/.test(name));
+    return PUBLIC.includes(names[0]) && names.length > 1 && !hidden ? path : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 const server = createServer((request, response) => {
   const notFound = () => {
     response.writeHead(404).end('not found\n');
   };
-  const path = (request.url ?? '/').split('?', 1)[0];
+  const path = publicPath(request.url ?? '/');
   if (path === '/' || path === '/web') {
     response.writeHead(302, { location: '/web/' }).end();
-  } else if (/^\/(web|js-glue|dist)\//.test(path)) {
+  } else if (path !== undefined) {
+    request.url = encodeURI(path).replace(/[?#]/g, encodeURIComponent); // what was checked is what is served
     files(request, response, notFound);
   } else {
     notFound();

@@ -19,8 +19,8 @@ extern const lnl_packing q6_k_x8;
 
 /* PACKING_OF(q4_0): &q4_0_x8 if PACKED_q4_0 is defined, else NULL: the comma
  * in the definition decides what the second argument is. */
-#define PACKING_OF(name)                     PACKING_SECOND(PACKED_##name, NULL, )
-#define PACKING_SECOND(...)                  PACKING_SECOND_(__VA_ARGS__)
+#define PACKING_OF(name)                    PACKING_SECOND(PACKED_##name, NULL, )
+#define PACKING_SECOND(...)                 PACKING_SECOND_(__VA_ARGS__)
 #define PACKING_SECOND_(first, second, ...) second
 
 #endif

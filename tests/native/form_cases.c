@@ -281,7 +281,17 @@ static lnl_status check_decode(const lnl_form *form, const form_fixture *fixture
 }
 
 /* --- matrix product ----------------------------------------------------------------- */
-typedef enum x_style { X_RANDOM, X_HUGE, X_TINY, X_ZERO, X_EXTREME, X_LARGEST, X_PAIRS, X_PEAKS, X_COUNT } x_style;
+typedef enum x_style {
+  X_RANDOM,
+  X_HUGE,
+  X_TINY,
+  X_ZERO,
+  X_EXTREME,
+  X_LARGEST,
+  X_PAIRS,
+  X_PEAKS,
+  X_COUNT
+} x_style;
 
 /* Operands of a product whose memory is exactly what the kernel may read. */
 typedef struct operands {
@@ -491,8 +501,8 @@ static lnl_status pack_operands(operands *o, const lnl_form *form, lnl_error *er
     for (uint32_t i = 0; i < k; i++)
       CHECK(float_bits(expected[i]) == float_bits(got[i]) || (isnan(expected[i]) && isnan(got[i])) ||
                 (r >= o->n_row && got[i] == 0),
-            "%s packed: value %u of row %u of %u: %g, expected %g", form->name, i, r, o->n_row, (double)got[i],
-            (double)expected[i]);
+            "%s packed: value %u of row %u of %u: %g, expected %g", form->name, i, r, o->n_row,
+            (double)got[i], (double)expected[i]);
   }
   uint8_t *w = case_alloc(groups * group_bytes, 1, true); /* in wasm the stored rows were there */
   memcpy(w, packed, groups * group_bytes);
@@ -539,8 +549,9 @@ static lnl_status check_packed_special(const lnl_form *form, const form_fixture 
       form->packing->matmul(&o.m);
       for (uint32_t t = 0; t < TOKENS; t++)
         for (uint32_t r = 0; r < ROWS; r++)
-          CHECK(!isfinite(o.m.y[t * ROWS + r]) == (r == bad), "%s packed: NaN in block %u of row %u, y of row %u: %g",
-                form->name, broken, bad, r, (double)o.m.y[t * ROWS + r]);
+          CHECK(!isfinite(o.m.y[t * ROWS + r]) == (r == bad),
+                "%s packed: NaN in block %u of row %u, y of row %u: %g", form->name, broken, bad, r,
+                (double)o.m.y[t * ROWS + r]);
       case_free_all();
     }
   for (int round = 0; round < 20; round++) {
@@ -559,10 +570,11 @@ static lnl_status check_packing(const lnl_form *form, const form_fixture *fixtur
   CHECK(strstr(form->packing->kernel, "x8.q8."), "kernel %s", form->packing->kernel);
   const uint32_t most = form->block_len == 32 ? 9 : 5, k = 3 * form->block_len;
   for (uint32_t blocks = 1; blocks <= most; blocks++)
-    LNL_TRY(check_packed_product(form, fixture, blocks * form->block_len, 5 + blocks, 9, FILL_RANDOM, X_RANDOM,
-                                 true, error));
+    LNL_TRY(check_packed_product(form, fixture, blocks * form->block_len, 5 + blocks, 9, FILL_RANDOM,
+                                 X_RANDOM, true, error));
   for (uint32_t n_row = 1; n_row <= 17; n_row++)
-    LNL_TRY(check_packed_product(form, fixture, k, n_row, 1 + n_row % 5, FILL_RANDOM, X_RANDOM, false, error));
+    LNL_TRY(
+        check_packed_product(form, fixture, k, n_row, 1 + n_row % 5, FILL_RANDOM, X_RANDOM, false, error));
   for (int fill = 0; fill < FILL_COUNT; fill++)
     for (int style = 0; style < X_COUNT; style++)
       LNL_TRY(check_packed_product(form, fixture, k, 11, 6, (fill_style)fill, (x_style)style, false, error));

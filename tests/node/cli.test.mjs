@@ -11,12 +11,12 @@ import { startServer } from '../lib/http-server.mjs';
 const skip = fixturesMissing();
 
 /** Runs `lineal ...args`; {code, signal, out, err}. */
-function lineal(args, { onData, node = [] } = {}) {
+function lineal(args, { onData, node = [], stdout = 'pipe' } = {}) {
   return new Promise((resolve) => {
-    const child = spawn(process.execPath, [...node, CLI, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(process.execPath, [...node, CLI, ...args], { stdio: ['ignore', stdout, 'pipe'] });
     let out = '',
       err = '';
-    child.stdout.on('data', (data) => {
+    child.stdout?.on('data', (data) => {
       out += data;
       onData?.(child, out);
     });
@@ -204,6 +204,78 @@ test('logits: float32 rows in a file; nothing is left of a failed one', async ()
   );
 });
 
+test('logits: what --out held stays until the new file is whole', async () => {
+  const folder = temporary('outputs');
+  fs.mkdirSync(folder);
+  const out = `${folder}/rows.f32`;
+  const link = `${folder}/link.f32`;
+  fs.writeFileSync(out, 'precious', { mode: 0o640 });
+  fs.symlinkSync(out, link);
+  for (const tokens of ['1,99999', '1,'.repeat(3000)]) {
+    await json(['logits', BUNDLED, '--tokens', tokens, '--out', link, '--context', '64'], 1);
+    assert.equal(fs.readFileSync(out, 'utf8'), 'precious');
+  }
+  await json(['logits', temporary('none.gguf'), '--tokens', '1', '--out', out], 1);
+  assert.equal(fs.readFileSync(out, 'utf8'), 'precious');
+  await json(['logits', BUNDLED, '--tokens', '1,5', '--out', link]);
+  assert.equal(fs.statSync(out).size, 2 * 1024 * 4);
+  assert.equal(fs.statSync(out).mode & 0o777, 0o640);
+  assert.ok(fs.lstatSync(link).isSymbolicLink());
+  assert.deepEqual(fs.readdirSync(folder).sort(), ['link.f32', 'rows.f32'], 'nothing is left over');
+  assert.equal((await json(['logits', BUNDLED, '--tokens', '1', '--out', folder], 1)).error.code, 'BAD_ARGUMENT');
+});
+
+test('logits: never over the model, by whatever name', async () => {
+  const folder = temporary('models');
+  fs.mkdirSync(folder);
+  const model = `${folder}/m-00001-of-00002.gguf`;
+  const part = `${folder}/m-00002-of-00002.gguf`;
+  for (const path of [model, part]) fs.copyFileSync(BUNDLED, path);
+  fs.symlinkSync(model, `${folder}/soft`);
+  fs.linkSync(model, `${folder}/hard`);
+  for (const [source, out] of [
+    [model, model],
+    [model, `${folder}/../models/m-00001-of-00002.gguf`],
+    [model, `${folder}/soft`],
+    [`${folder}/soft`, model],
+    [model, `${folder}/hard`],
+    [`file://${model}`, model],
+    [model, part],
+    [part, model],
+  ]) {
+    const { error } = await json(['logits', source, '--tokens', '1', '--out', out], 1);
+    assert.equal(error.code, 'BAD_ARGUMENT');
+    assert.match(error.message, /is the model itself/);
+  }
+  for (const path of [model, part]) assert.deepEqual(fs.readFileSync(path), fs.readFileSync(BUNDLED));
+});
+
+const noFull = fs.existsSync('/dev/full') ? false : 'no /dev/full';
+
+test('devices are written and not replaced; a full one is OUTPUT_FAILED', { skip: noFull }, async () => {
+  const before = ['/dev/null', '/dev/full'].map((path) => fs.statSync(path).ino);
+  await json(['logits', BUNDLED, '--tokens', '1,5', '--out', '/dev/null']);
+  const { error } = await json(['logits', BUNDLED, '--tokens', '1,5', '--out', '/dev/full'], 1);
+  assert.equal(error.code, 'OUTPUT_FAILED');
+  assert.match(error.message, /ENOSPC/);
+  const after = ['/dev/null', '/dev/full'].map((path) => fs.statSync(path));
+  assert.deepEqual(
+    after.map(({ ino }) => ino),
+    before,
+  );
+  assert.ok(after.every((stat) => stat.isCharacterDevice()));
+});
+
+test('a standard output that takes nothing: a typed error, exit code 1', { skip: noFull }, async () => {
+  for (const args of [['explain', BUNDLED], ['explain', BUNDLED, '--json'], ['--help'], ['generate', BUNDLED, '-p', 'And']]) {
+    const full = fs.openSync('/dev/full', 'w');
+    const { code, err } = await lineal(args, { stdout: full });
+    fs.closeSync(full);
+    assert.equal(code, 1, args.join(' '));
+    assert.match(err, /^lineal: OUTPUT_FAILED: .*ENOSPC.*\n.*\n$/);
+  }
+});
+
 test(
   'perplexity follows the protocol: f32 within 0.05 % of llama.cpp, and what is scored',
   { skip },
@@ -229,6 +301,9 @@ test('perplexity of a text that is too short is refused', async () => {
     (await json(['perplexity', BUNDLED, '--file', temporary('none.txt')], 1)).error.code,
     'SOURCE_NOT_FOUND',
   );
+  const { error } = await json(['perplexity', BUNDLED, '--file', ROOT], 1);
+  assert.equal(error.code, 'SOURCE_UNREADABLE');
+  assert.match(error.message, /is a folder/);
 });
 
 test('bench: its keys; more threads than there are is a warning', async () => {
@@ -254,9 +329,22 @@ test('usage errors: code, remedy, exit code 1, in JSON too', async () => {
     [['logits', BUNDLED, '--tokens', '1,x', '--out', 'y'], /--tokens .*'x'/],
     [['tokenize', BUNDLED], /--text/],
     [['paint', BUNDLED], /no command 'paint'/],
+    [['constructor', BUNDLED], /no command 'constructor'/],
+    [['help', 'constructor'], /no command 'constructor'/],
+    [['explain', BUNDLED, '--timeout=-1'], /--timeout/],
+    [['explain', 'http://me:secret@h/m.gguf'], /user name or a password/],
+    [['explain', 'http://h/m.gguf', '--header', 'bad name: x'], /bad name/],
+    // Before any model is looked for.
+    [['generate', 'none.gguf', '--prompt', 'x', '--top-p', '2'], /topP/],
+    [['generate', 'none.gguf', '--prompt', 'x', '--top-p', '0'], /topP/],
+    [['generate', 'none.gguf', '--prompt', 'x', '--seed=-1'], /seed/],
+    [['generate', 'none.gguf', '--prompt', 'x', '--stop', ''], /stop/],
+    [['perplexity', 'none.gguf', '--file', CLI, '--context', '3'], /--context 3/],
+    [['bench', 'none.gguf', '-n', '-1'], /bench-tokens|-1/],
   ];
   for (const [args, message] of cases) {
     const { error } = await json(args, 1);
+    assert.doesNotMatch(JSON.stringify(error), /secret/);
     assert.equal(error.code, 'BAD_ARGUMENT', args.join(' '));
     assert.match(error.message, message);
     assert.notEqual(error.remedy, '', args.join(' '));
@@ -333,4 +421,13 @@ test('a URL works as a file does, and explain fetches the header only', async ()
   const { text } = await json(['generate', url, '-p', 'In the beginning', '-n', '5']);
   assert.equal(text, ' of the LORD, and');
   assert.equal((await json(['explain', `${server.url}/none.gguf`], 1)).error.code, 'SOURCE_NOT_FOUND');
+});
+
+test('--timeout ends a URL that sends nothing', async () => {
+  server.faults['/kjv.gguf'] = { chunk: 1000, delay: 60_000 };
+  const start = Date.now();
+  const { error } = await json(['explain', `${server.url}/kjv.gguf`, '--timeout', '0.1'], 1);
+  delete server.faults['/kjv.gguf'];
+  assert.equal(error.code, 'NETWORK_TIMEOUT');
+  assert.ok(Date.now() - start < 10_000);
 });

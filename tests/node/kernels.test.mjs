@@ -44,7 +44,11 @@ for (const name of MODULES) {
 
   test(`kernels-${name}: kernels are named after its instruction set`, () => {
     const { exports, text } = load(name);
-    for (let i = 0; i < exports.form_count(); i++) assert.match(text(exports.form_kernel(i)), new RegExp(`\\.${ISA[name]}$`));
+    const ending = new RegExp(`\\.${ISA[name]}$`);
+    for (let i = 0; i < exports.form_count(); i++) {
+      assert.match(text(exports.form_kernel(i)), ending);
+      if (exports.packing_bytes(i, 256) > 0) assert.match(text(exports.packing_kernel(i)), ending);
+    }
   });
 
   test(`kernels-${name}: dequantisation of the fixtures is bit-exact`, { skip: fixturesMissing() }, () => {

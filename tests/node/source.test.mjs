@@ -257,3 +257,182 @@ test('Blobs and custom sources: at most 4 MiB at a time, checked', async () => {
   await closing.close();
   assert.equal(closed, 1);
 });
+
+// --- servers that stall, are busy, or answer oddly ------------------------------------------
+
+/** A server of one function, and its address. */
+async function serverOf(t, answer) {
+  const listener = http.createServer(answer);
+  await new Promise((resolve) => {
+    listener.listen(0, '127.0.0.1', resolve);
+  });
+  t.after(() => {
+    listener.closeAllConnections();
+    listener.close();
+  });
+  return `http://127.0.0.1:${listener.address().port}/m.gguf`;
+}
+
+/** What a good server does with a Range request. */
+function sendRange(request, response, fields = {}) {
+  const match = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '');
+  const first = match ? Number(match[1]) : 0;
+  const last = match && match[2] !== '' ? Math.min(Number(match[2]), SIZE - 1) : SIZE - 1;
+  const range = match ? { 'Content-Range': `bytes ${first}-${last}/${SIZE}` } : {};
+  response.writeHead(match ? 206 : 200, { 'Content-Length': last - first + 1, ...range, ...fields });
+  response.end(DATA.subarray(first, last + 1));
+}
+
+test('a server that never answers, and one that stalls each time: NETWORK_TIMEOUT', async (t) => {
+  const silent = await serverOf(t, () => {});
+  const start = Date.now();
+  await assert.rejects(new HttpSource(silent, { timeoutMs: 80 }).read(0, 100), (error) => {
+    assert.equal(error.code, 'NETWORK_TIMEOUT');
+    assert.match(error.message, /0\.08 seconds/);
+    assert.match(error.remedy, /timeoutMs/);
+    return true;
+  });
+  assert.ok(Date.now() - start < 3000);
+  let requests = 0;
+  const stalling = await serverOf(t, (request, response) => {
+    requests++;
+    response.writeHead(206, { 'Content-Range': `bytes 0-999/${SIZE}`, 'Content-Length': 1000 });
+    response.write('GGUF');
+  });
+  await assert.rejects(new HttpSource(stalling, { timeoutMs: 50 }).read(0, 1000), { code: 'NETWORK_TIMEOUT' });
+  assert.equal(requests, 4, 'as often as after a cut connection');
+});
+
+test('a connection that stalls is taken up where it stopped; a slow one is not stalled', async (t) => {
+  let requests = 0;
+  const url = await serverOf(t, (request, response) => {
+    if (requests++ > 0) return sendRange(request, response);
+    response.writeHead(206, { 'Content-Range': `bytes 0-${SIZE - 1}/${SIZE}`, 'Content-Length': SIZE });
+    return response.write(DATA.subarray(0, 700_000));
+  });
+  const source = new HttpSource(url, { timeoutMs: 100 });
+  assert.deepEqual(await readAll(source), DATA);
+  assert.equal(requests, 2);
+  const slow = sourceWith({ chunk: 300_000, delay: 40 }, { timeoutMs: 200 });
+  assert.deepEqual(await readAll(slow), DATA);
+  assert.equal(server.stats('/m.gguf').requests, 1);
+});
+
+for (const [status, retryAfter] of [
+  [429, '0'],
+  [503, new Date(Date.now() - 1000).toUTCString()],
+  [503, undefined],
+]) {
+  test(`${status} with Retry-After ${retryAfter}: asked again, up to 3 times`, async (t) => {
+    let requests = 0;
+    let busy = 2;
+    const url = await serverOf(t, (request, response) => {
+      requests++;
+      if (busy-- > 0) response.writeHead(status, retryAfter ? { 'Retry-After': retryAfter } : {}).end('busy');
+      else sendRange(request, response);
+    });
+    assert.deepEqual(Buffer.from(await new HttpSource(url).read(0, 100)), DATA.subarray(0, 100));
+    assert.equal(requests, 3);
+    busy = Infinity;
+    await assert.rejects(new HttpSource(url).read(0, 100), (error) => {
+      assert.equal(error.code, 'HTTP_STATUS');
+      assert.equal(error.detail.status, status);
+      return true;
+    });
+    assert.equal(requests, 3 + 4);
+  });
+}
+
+test('Retry-After is waited for, and an abort ends the wait', async (t) => {
+  let requests = 0;
+  const url = await serverOf(t, (request, response) => {
+    if (requests++ === 0) response.writeHead(429, { 'Retry-After': '1' }).end();
+    else if (request.headers.range === 'bytes=0-9') sendRange(request, response);
+    else response.writeHead(503, { 'Retry-After': '3600' }).end();
+  });
+  const start = Date.now();
+  const source = new HttpSource(url);
+  await source.read(0, 10);
+  assert.ok(Date.now() - start >= 990);
+  const controller = new AbortController();
+  const reading = source.read(20, 10, controller.signal);
+  setTimeout(() => controller.abort(), 50);
+  await assert.rejects(reading, { code: 'ABORTED' });
+  assert.ok(Date.now() - start < 3000);
+});
+
+test('416 that does not say how many bytes there are is no empty file', async (t) => {
+  let ranges = 0;
+  const url = await serverOf(t, (request, response) => {
+    if (!request.headers.range) return sendRange(request, response);
+    ranges++;
+    return response.writeHead(416).end();
+  });
+  const source = new HttpSource(url);
+  assert.deepEqual(await readAll(source), DATA);
+  assert.equal(source.size, SIZE);
+  const other = new HttpSource(url);
+  const start = Buffer.from(await other.read(0, 1000));
+  assert.deepEqual(start, DATA.subarray(0, start.length));
+  assert.equal(other.rangeRead, false);
+  assert.equal(ranges, 2);
+  const refusing = await serverOf(t, (request, response) => response.writeHead(416).end());
+  await assert.rejects(new HttpSource(refusing).read(0, 1000), { code: 'HTTP_RANGE' });
+});
+
+test('a page in place of the weights: SOURCE_CHANGED, not bytes', async (t) => {
+  let requests = 0;
+  const url = await serverOf(t, (request, response) => {
+    if (requests++ === 0) return sendRange(request, response, { 'Content-Type': 'application/octet-stream' });
+    return response.writeHead(200, { 'Content-Type': 'text/html' }).end('<!doctype html>sign in'.padEnd(9000));
+  });
+  const source = new HttpSource(url);
+  await source.read(0, 1000);
+  await assert.rejects(source.readForward(1000, 1000), (error) => {
+    assert.equal(error.code, 'SOURCE_CHANGED');
+    assert.match(error.message, /page \(text\/html\)/);
+    return true;
+  });
+});
+
+test('an address with a user or password is refused, and no message holds it', () => {
+  for (const address of [
+    'http://me:hunter2@h/m.gguf',
+    'https://hunter2@h/m.gguf',
+    'http://me:hunter2@h:port/m.gguf',
+    'http://me:hunter2@/',
+    'http://h:port/m?key=hunter2',
+  ]) {
+    assert.throws(
+      () => describeSource(address),
+      (error) => {
+        assert.equal(error.code, 'BAD_ARGUMENT');
+        assert.doesNotMatch(JSON.stringify(error) + String(error.stack), /hunter2/);
+        return true;
+      },
+    );
+  }
+  assert.throws(() => describeSource(new URL('http://me:hunter2@h/m.gguf')), { code: 'BAD_ARGUMENT' });
+});
+
+test('many requests under one signal leave no listener behind', async () => {
+  const { signal } = new AbortController();
+  const count = { added: 0, removed: 0 };
+  const watched = {
+    aborted: false,
+    addEventListener: (...args) => {
+      count.added++;
+      signal.addEventListener(...args);
+    },
+    removeEventListener: (...args) => {
+      count.removed++;
+      signal.removeEventListener(...args);
+    },
+  };
+  const source = sourceWith({});
+  for (let i = 0; i < 30; i++) await source.read(i * 1000, 1000, watched);
+  await source.readForward(50_000, 100, watched);
+  source.close();
+  assert.ok(count.added >= 31);
+  assert.equal(count.removed, count.added);
+});

@@ -7,6 +7,8 @@ import { closeParts, readCustom, viewOf } from './source.js';
 import { isNode } from './caps.js';
 import { Rpc, portOf } from './rpc.js';
 
+const CLOSE_PATIENCE_MS = 500;
+
 /** @typedef {import('./engine.js').EngineContext} EngineContext */
 /** @typedef {import('./engine.js').TokenEvent} TokenEvent */
 /** @typedef {import('./source.js').Descriptor} Descriptor */
@@ -331,8 +333,16 @@ export class WorkerBackend {
   async close() {
     if (this.#closed) return;
     this.#closed = true;
-    // Ending the worker gives everything back at once; its state is worth nothing.
+    // Threads that wait inside of wasm hear no message: browsers give them two
+    // seconds before they end them. So the engine lets them go first, if it answers.
+    /** @type {ReturnType<typeof setTimeout> | undefined} */ let timer;
+    const patience = new Promise((resolve) => {
+      timer = setTimeout(resolve, CLOSE_PATIENCE_MS);
+    });
+    await Promise.race([this.#rpc.call('close').catch(() => {}), patience]);
+    clearTimeout(timer);
     this.#rpc.fail(closedError());
+    // Ending the worker gives everything back at once; its state is worth nothing.
     await this.#terminate();
     await closeParts(this.#parts);
   }

@@ -35,7 +35,8 @@ export interface CustomSource {
   read(offset: number, length: number): Uint8Array | Promise<Uint8Array>;
   /**
    * Called once, when nothing will be read any more: by `close()` of what was
-   * opened, at the end of `explain` and `inspect`, and after a failure.
+   * opened, at the end of `explain` and `inspect`, and after a failure. Not when
+   * the arguments themselves are refused.
    */
   close?(): void | Promise<void>;
 }

@@ -14,7 +14,7 @@
 
 /**
  * @param {ThreadStart} start
- * @param {(message: { ready: true } | { failed: string }) => void} post
+ * @param {(message: { ready: boolean }) => void} post
  */
 function serve({ module, memory, engine, index, stack, tls }, post) {
   /** @type {any} */ let core;
@@ -24,19 +24,20 @@ function serve({ module, memory, engine, index, stack, tls }, post) {
     core.__wasm_init_tls(tls);
     post({ ready: true });
     core.lnl_abi_thread_main(engine, index); // returns when the engine is closed
-  } catch (error) {
+  } catch {
     // The others learn it through the memory: they may be waiting, and then hear no message.
     core?.lnl_abi_thread_lost(engine);
-    post({ failed: String(error) });
   }
+  post({ ready: false });
 }
 
 const scope = /** @type {any} */ (globalThis);
 if (typeof scope.WorkerGlobalScope === 'function' && scope instanceof scope.WorkerGlobalScope) {
   // At once, not after an await: the message may be waiting.
-  scope.addEventListener('message', (/** @type {MessageEvent} */ event) =>
-    serve(event.data, (message) => scope.postMessage(message)),
-  );
+  scope.addEventListener('message', (/** @type {MessageEvent} */ event) => {
+    serve(event.data, (message) => scope.postMessage(message));
+    scope.close();
+  });
 } else {
   import('node:worker_threads').then(({ parentPort }) => {
     const port = /** @type {import('node:worker_threads').MessagePort} */ (parentPort);

@@ -4,18 +4,20 @@
 import { isNode } from './caps.js';
 
 const START_PATIENCE_MS = 10_000;
+const END_PATIENCE_MS = 1000;
 
 /**
- * @typedef {object} Worker
+ * @typedef {object} ThreadWorker
  * @property {(message: unknown) => void} post
- * @property {() => unknown} detach lets the process end although the worker lives
+ * @property {() => void} detach lets the process end although the worker lives
  * @property {() => Promise<unknown>} terminate
+ * @property {boolean} closesItself its script ends it when its thread has returned
  */
 
 /**
  * @param {(message: any) => void} onMessage
  * @param {(reason: string) => void} onGone
- * @returns {Promise<Worker>}
+ * @returns {Promise<ThreadWorker>}
  */
 async function startWorker(onMessage, onGone) {
   if (isNode && typeof globalThis.Worker === 'undefined') {
@@ -28,7 +30,8 @@ async function startWorker(onMessage, onGone) {
     return {
       post: (message) => worker.postMessage(message),
       detach: () => worker.unref(),
-      terminate: () => worker.terminate(),
+      terminate: () => worker.terminate(), // resolves when it has ended
+      closesItself: false,
     };
   }
   const worker = new Worker(new URL('./thread.js', import.meta.url), { type: 'module' });
@@ -42,14 +45,73 @@ async function startWorker(onMessage, onGone) {
     post: (message) => worker.postMessage(message),
     detach: () => {},
     terminate: async () => worker.terminate(),
+    closesItself: true,
   };
+}
+
+/** Resolves with the promise, or after so long. @param {Promise<unknown>} promise @param {number} ms */
+async function atMost(promise, ms) {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ let timer;
+  const patience = new Promise((resolve) => {
+    timer = setTimeout(resolve, ms);
+  });
+  await Promise.race([promise, patience]);
+  clearTimeout(timer);
+}
+
+/** One thread, from 1. */
+class Thread {
+  /** @type {'starting' | 'ready' | 'gone'} gone: it has returned, or is dead */ state = 'starting';
+  #worker;
+  #onChange;
+  /** @type {() => void} */ #settle = () => {};
+
+  /**
+   * @param {ReturnType<import('./abi.js').Core['threadStart']>} start
+   * @param {(thread: Thread) => void} onGone
+   */
+  constructor(start, onGone) {
+    this.#onChange = onGone;
+    this.#worker = startWorker(
+      (message) => this.#become(message.ready ? 'ready' : 'gone'),
+      () => this.#become('gone'),
+    );
+    this.#worker.then(({ post }) => post(start)).catch(() => this.#become('gone'));
+  }
+
+  /** @param {'ready' | 'gone'} state */
+  #become(state) {
+    if (this.state === 'gone') return;
+    this.state = state;
+    this.#settle();
+    if (state === 'gone') this.#onChange(this);
+  }
+
+  /** Resolves when the state changes next. */
+  change() {
+    return new Promise((/** @type {(value: void) => void} */ resolve) => {
+      this.#settle = resolve;
+    });
+  }
+
+  async detach() {
+    (await this.#worker).detach();
+  }
+
+  /** The core has let it go already. */
+  async end() {
+    if (this.state === 'ready') await atMost(this.change(), END_PATIENCE_MS);
+    const worker = await this.#worker.catch(() => undefined);
+    // To terminate a worker that is closing, and then its parent, leaves both
+    // of them behind in Chromium.
+    if (this.state !== 'gone' || !worker?.closesItself) await worker?.terminate();
+  }
 }
 
 export class Threads {
   #core;
-  /** @type {Promise<Worker>[]} */ #workers = [];
+  /** @type {Thread[]} */ #threads = [];
   #running = false;
-  #stopping = false;
 
   /** @param {import('./abi.js').Core} core bound */
   constructor(core) {
@@ -62,45 +124,28 @@ export class Threads {
    */
   async start() {
     const count = this.#core.threadCount();
-    /** @type {Promise<void>[]} */ const ready = [];
-    for (let index = 1; index < count; index++) ready.push(this.#startOne(index));
-    /** @type {ReturnType<typeof setTimeout> | undefined} */ let timer;
-    const patience = new Promise((_resolve, reject) => {
-      timer = setTimeout(() => reject(new Error('it took too long')), START_PATIENCE_MS);
-    });
-    try {
-      await Promise.race([Promise.all(ready), patience]);
+    const lost = () => {
+      if (this.#running) this.#core.threadLost();
+    };
+    for (let i = 1; i < count; i++) this.#threads.push(new Thread(this.#core.threadStart(i), lost));
+    const threads = this.#threads;
+    await atMost(Promise.all(threads.map((thread) => thread.change())), START_PATIENCE_MS);
+    if (threads.every(({ state }) => state === 'ready')) {
       this.#running = true;
-      for (const worker of await Promise.all(this.#workers)) worker.detach();
+      await Promise.all(threads.map((thread) => thread.detach()));
       return true;
-    } catch {
-      await this.stop();
-      if (!this.#core.dead) this.#core.useOneThread();
-      return false;
-    } finally {
-      clearTimeout(timer);
     }
+    await this.stop();
+    if (!this.#core.dead) this.#core.useOneThread();
+    return false;
   }
 
-  /** @param {number} index */
-  #startOne(index) {
-    return new Promise((/** @type {(value: void) => void} */ resolve, reject) => {
-      const gone = (/** @type {string} */ reason) => {
-        reject(new Error(reason)); // no effect once it was ready
-        if (this.#running && !this.#stopping) this.#core.threadLost();
-      };
-      const worker = startWorker((message) => (message.ready ? resolve() : gone(message.failed)), gone);
-      this.#workers.push(worker);
-      worker.then(({ post }) => post(this.#core.threadStart(index))).catch((error) => gone(String(error)));
-    });
-  }
-
-  /** Ends all threads; none runs any more when the promise resolves. May be called again. */
+  /** Ends all threads; none computes any more when the promise resolves. May be called again. */
   async stop() {
-    this.#stopping = true;
+    this.#running = false;
     this.#core.threadsStop();
-    const workers = this.#workers;
-    this.#workers = [];
-    await Promise.all(workers.map(async (worker) => (await worker.catch(() => undefined))?.terminate()));
+    const threads = this.#threads;
+    this.#threads = [];
+    await Promise.all(threads.map((thread) => thread.end()));
   }
 }

@@ -65,6 +65,7 @@ function serve(target) {
     detokenize: ({ ids, showSpecial }) => backend.detokenize(ids, showSpecial),
     pieces: ({ ids }) => backend.pieces(ids),
     memory: () => backend.memory(),
+    close: () => backend.close(),
     score: async ({ ids, from }, signal) => {
       const out = await backend.score(ids, from, signal);
       return new Transfer(out, [out.buffer]);

@@ -256,26 +256,48 @@ VEC_INLINE void vec_store_scaled_i8(float *dst, v128_t bytes, v128_t d) {
  * 4 by a Remez fit (3e-9), so that rounding dominates: about 1e-7 relative.
  * Below ln(2^-126) the result is 0; above 88.376 (2.4e38) it is infinite;
  * NaN stays NaN. */
-VEC_INLINE v128_t vec_exp(v128_t x) {
-  const float low = -87.33654f, high = 89; /* n = 128 makes the scale infinite */
-  /* 1.5 * 2^23 aligns the integer part with bit 0; the 127 is the exponent's bias. */
-  v128_t magic = wasm_f32x4_splat(0x1.8p23f + 127.0f);
-  v128_t tiny = wasm_f32x4_lt(x, wasm_f32x4_splat(low));
-  x = wasm_f32x4_pmax(wasm_f32x4_pmin(x, wasm_f32x4_splat(high)), wasm_f32x4_splat(low));
-  v128_t biased = vec_madd(x, wasm_f32x4_splat(0x1.715476p0f), magic);
+static const float vec_exp_table[] = {
+    -87.33654f,
+    89, /* n = 128 makes the scale infinite */
+    /* 1.5 * 2^23 aligns the integer part with bit 0; the 127 is the exponent's bias. */
+    0x1.8p23f + 127.0f,
+    0x1.715476p0f,
+    -0x1.62e4p-1f, /* its product is exact: few bits */
+    -0x1.7f7d1cp-20f,
+    1.3814613e-3f,
+    8.3687098e-3f,
+    4.1668387e-2f,
+    1.6666521e-1f,
+    4.9999993e-1f,
+    1,
+};
+/* The table, opaque: an engine loads a constant faster than it makes one. */
+VEC_INLINE const float *vec_exp_constants(void) {
+  const float *table = vec_exp_table;
+  VEC_KEEP_POINTER(table);
+  return table;
+}
+VEC_INLINE v128_t vec_exp_with(v128_t x, const float *table) {
+#define EXP_CONSTANT(i) wasm_v128_load32_splat(table + (i))
+  const v128_t low = EXP_CONSTANT(0), magic = EXP_CONSTANT(2);
+  v128_t tiny = wasm_f32x4_lt(x, low);
+  x = wasm_f32x4_pmax(wasm_f32x4_pmin(x, EXP_CONSTANT(1)), low);
+  v128_t biased = vec_madd(x, EXP_CONSTANT(3), magic);
   v128_t n = wasm_f32x4_sub(biased, magic);
   v128_t scale = wasm_i32x4_shl(biased, 23);
-  v128_t r = vec_madd(n, wasm_f32x4_splat(-0x1.62e4p-1f), x); /* exact: few bits in the factor */
-  r = vec_madd(n, wasm_f32x4_splat(-0x1.7f7d1cp-20f), r);
-  v128_t p = wasm_f32x4_splat(1.3814613e-3f);
-  p = vec_madd(p, r, wasm_f32x4_splat(8.3687098e-3f));
-  p = vec_madd(p, r, wasm_f32x4_splat(4.1668387e-2f));
-  p = vec_madd(p, r, wasm_f32x4_splat(1.6666521e-1f));
-  p = vec_madd(p, r, wasm_f32x4_splat(4.9999993e-1f));
+  v128_t r = vec_madd(n, EXP_CONSTANT(4), x);
+  r = vec_madd(n, EXP_CONSTANT(5), r);
+  v128_t p = EXP_CONSTANT(6);
+  p = vec_madd(p, r, EXP_CONSTANT(7));
+  p = vec_madd(p, r, EXP_CONSTANT(8));
+  p = vec_madd(p, r, EXP_CONSTANT(9));
+  p = vec_madd(p, r, EXP_CONSTANT(10));
   p = vec_madd(wasm_f32x4_mul(r, r), p, r);
-  v128_t y = wasm_f32x4_mul(wasm_f32x4_add(p, wasm_f32x4_splat(1.0f)), scale);
+  v128_t y = wasm_f32x4_mul(wasm_f32x4_add(p, EXP_CONSTANT(11)), scale);
+#undef EXP_CONSTANT
   return wasm_v128_andnot(y, tiny);
 }
+VEC_INLINE v128_t vec_exp(v128_t x) { return vec_exp_with(x, vec_exp_constants()); }
 
 #endif
 #endif

@@ -435,7 +435,8 @@ function listen() {
 async function showHost() {
   try {
     const host = await probeHost();
-    $('host').textContent = `${host.module} build · ${host.threads} ${host.threads === 1 ? 'thread' : 'threads'}`;
+    const cores = `${host.threads} ${host.threads === 1 ? 'core' : 'cores'}`;
+    $('host').textContent = `${host.module} build · ${cores}${host.isolated ? '' : ', not isolated: 1 thread'}`;
     $('host').hidden = false;
   } catch {
     // the plan that follows says what is wrong

@@ -14,7 +14,8 @@ typedef struct attn_state {
 } attn_state;
 
 uint64_t attn_scratch_bytes(uint32_t d_head, uint32_t d_value) {
-  const uint64_t bytes = ATTN_HEADS * ATTN_TILE * sizeof(float) + ATTN_SPAN * sizeof(attn_state);
+  const uint64_t queries = (uint64_t)ATTN_HEADS * align_up(d_head, 4) * sizeof(float);
+  const uint64_t bytes = queries + ATTN_HEADS * ATTN_TILE * sizeof(float) + ATTN_SPAN * sizeof(attn_state);
   return align_up(u64_max(bytes, attn_block_scratch_bytes(d_head, d_value)), 16);
 }
 
@@ -65,59 +66,82 @@ typedef struct attn_tile {
   const uint8_t *keys, *values;
   uint32_t count;
   float *weights; /* [ATTN_HEADS, ATTN_TILE]: scores, then exp(score - largest) */
+  float *queries; /* [ceil(d_head / 4), ATTN_HEADS, 4] */
 } attn_tile;
 
-/* Weights of halves are multiplied by this, instead of each half (vec_half). */
+/* What halves_4 leaves out is made up for in the weights; in the queries, as far
+ * as those have room, and then in the scale. */
 #define HALF_WEIGHT 0x1p112f
+#define HALF_QUERY  0x1p96f
+#define HALF_SCORE  0x1p16f
 
 /* Four halves as floats, but for the factor 2^112. */
-VEC_INLINE v128_t halves_4(const uint8_t *src, const vec_half *half) {
-  return wasm_v128_and(wasm_i32x4_shl(wasm_i32x4_load16x4(src), 13), half->fields);
+VEC_INLINE v128_t halves_4(const uint8_t *src, v128_t fields) {
+  return wasm_v128_and(wasm_i32x4_shl(wasm_i32x4_load16x4(src), 13), fields);
+}
+static v128_t half_fields(void) { return vec_half_make().fields; }
+
+/* Queries of n heads, four values of each head side by side. */
+static VEC_NOINLINE void queries_make(const attn_tile *tile, uint32_t head, uint32_t n) {
+  const uint32_t d = tile->a->d_head;
+  const float factor = tile->a->kv == ATTN_F16 ? HALF_QUERY : 1;
+  const v128_t factors = wasm_f32x4_splat(factor);
+  for (uint32_t h = 0; h < n; h++) {
+    const float *q = tile->a->q + (size_t)(head + h) * d;
+    float *to = tile->queries + 4 * h;
+    uint32_t i = 0;
+    for (; d - i >= 4; i += 4, to += 4 * ATTN_HEADS)
+      wasm_v128_store(to, wasm_f32x4_mul(wasm_v128_load(q + i), factors));
+    for (; i < d; i++) *to++ = q[i] * factor;
+  }
 }
 
 /* q . k of n heads and np positions from p on. */
-VEC_INLINE void scores_at(const attn_tile *tile, const float *q, uint32_t p, const vec_half *half,
-                          const uint32_t n, const uint32_t np, const bool f16) {
+VEC_INLINE void scores_at(const attn_tile *tile, uint32_t p, v128_t fields, const uint32_t n,
+                          const uint32_t np, const bool f16) {
   const uint32_t d = tile->a->d_head;
   const size_t item = f16 ? 2 : 4, row = d * item;
+  const float *q = tile->queries, *q_end = q + d / 4 * 4 * ATTN_HEADS;
   const uint8_t *key = tile->keys + p * row;
   v128_t sum[ATTN_HEADS][4];
-  VEC_UNROLL for (uint32_t h = 0; h < n; h++) VEC_UNROLL for (uint32_t j = 0; j < np; j++) sum[h][j] =
-      vec_zero();
-  uint32_t i = 0;
-  VEC_LOOP for (; d - i >= 4; i += 4, key += 4 * item) {
+  VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
+    VEC_UNROLL for (uint32_t j = 0; j < np; j++) sum[h][j] = vec_zero();
+  }
+  VEC_LOOP for (; q < q_end; q += 4 * ATTN_HEADS, key += 4 * item) {
     v128_t k[4];
     VEC_UNROLL for (uint32_t j = 0; j < np; j++) k[j] =
-        f16 ? wasm_f32x4_mul(halves_4(key + j * row, half), half->scale) : wasm_v128_load(key + j * row);
+        f16 ? halves_4(key + j * row, fields) : wasm_v128_load(key + j * row);
     VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
-      const v128_t q_h = wasm_v128_load(q + (size_t)h * d + i);
+      const v128_t q_h = wasm_v128_load(q + 4 * h);
       VEC_UNROLL for (uint32_t j = 0; j < np; j++) sum[h][j] = vec_madd(k[j], q_h, sum[h][j]);
     }
   }
-  VEC_UNROLL for (uint32_t h = 0; h < n; h++) VEC_UNROLL for (uint32_t j = 0; j < np; j++) {
-    float dot = vec_sum_f32(sum[h][j]);
-    for (uint32_t l = i; l < d; l++) {
-      const uint8_t *at = key + j * row + (l - i) * item;
-      const float product = (f16 ? load_half(at) : load_f32(at)) * q[(size_t)h * d + l];
-      dot += product;
+  VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
+    VEC_UNROLL for (uint32_t j = 0; j < np; j++) {
+      float dot = vec_sum_f32(sum[h][j]);
+      for (uint32_t i = 0; i < d % 4; i++) {
+        const uint8_t *at = key + j * row + i * item;
+        const float product = (f16 ? load_half(at) * (1 / HALF_WEIGHT) : load_f32(at)) * q[4 * h + i];
+        dot += product;
+      }
+      tile->weights[h * ATTN_TILE + p + j] = dot;
     }
-    tile->weights[h * ATTN_TILE + p + j] = dot;
   }
 }
 
 /* weights[h][p] = q_h . k_p for n heads from `head` on. */
 VEC_INLINE void tile_scores(const attn_tile *tile, uint32_t head, const uint32_t n, const bool f16) {
-  const vec_half half = vec_half_make();
-  const float *q = tile->a->q + (size_t)head * tile->a->d_head;
+  const v128_t fields = half_fields();
   const uint32_t np = n == 4 ? 2 : 4;
   uint32_t p = 0;
-  for (; tile->count - p >= np; p += np) scores_at(tile, q, p, &half, n, np, f16);
-  for (; p < tile->count; p++) scores_at(tile, q, p, &half, n, 1, f16);
+  queries_make(tile, head, n);
+  for (; tile->count - p >= np; p += np) scores_at(tile, p, fields, n, np, f16);
+  for (; p < tile->count; p++) scores_at(tile, p, fields, n, 1, f16);
 }
 
 /* out[h] += weights[h] V, 8 values of V at a time down the tile. */
 VEC_INLINE void tile_values(const attn_tile *tile, uint32_t head, const uint32_t n, const bool f16) {
-  const vec_half half = vec_half_make();
+  const v128_t fields = half_fields();
   const uint32_t d = tile->a->d_value;
   const size_t item = f16 ? 2 : 4, row = d * item;
   float *out = tile->a->out + (size_t)head * d;
@@ -131,8 +155,8 @@ VEC_INLINE void tile_values(const attn_tile *tile, uint32_t head, const uint32_t
     const uint8_t *value = tile->values + i * item;
     const float *weight = tile->weights, *end = weight + tile->count;
     VEC_LOOP for (; weight < end; value += row, weight++) {
-      const v128_t v_low = f16 ? halves_4(value, &half) : wasm_v128_load(value);
-      const v128_t v_high = f16 ? halves_4(value + 8, &half) : wasm_v128_load(value + 16);
+      const v128_t v_low = f16 ? halves_4(value, fields) : wasm_v128_load(value);
+      const v128_t v_high = f16 ? halves_4(value + 8, fields) : wasm_v128_load(value + 16);
       VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
         const v128_t weight_h = wasm_v128_load32_splat(weight + h * ATTN_TILE);
         low[h] = vec_madd(weight_h, v_low, low[h]);
@@ -181,8 +205,9 @@ ATTN_VARIANTS(tile_values)
 static VEC_NOINLINE void tile_softmax(const attn_tile *tile, uint32_t h, float *out, attn_state *state) {
   float *weights = tile->weights + h * ATTN_TILE;
   const uint32_t count = tile->count, d_value = tile->a->d_value;
-  const v128_t scale = wasm_f32x4_splat(tile->a->scale);
-  const v128_t unit = wasm_f32x4_splat(tile->a->kv == ATTN_F16 ? HALF_WEIGHT : 1);
+  const bool f16 = tile->a->kv == ATTN_F16;
+  const v128_t scale = wasm_f32x4_splat(f16 ? tile->a->scale * HALF_SCORE : tile->a->scale);
+  const v128_t unit = wasm_f32x4_splat(f16 ? HALF_WEIGHT : 1);
   for (uint32_t p = 0; p < count; p += 4)
     wasm_v128_store(weights + p, wasm_f32x4_mul(wasm_v128_load(weights + p), scale));
   for (uint32_t p = count; p % 4; p++) weights[p] = -INFINITY; /* weight 0 */
@@ -193,8 +218,10 @@ static VEC_NOINLINE void tile_softmax(const attn_tile *tile, uint32_t h, float *
             fmaxf(wasm_f32x4_extract_lane(largest_4, 2), wasm_f32x4_extract_lane(largest_4, 3)));
   const v128_t largest_all = wasm_f32x4_splat(largest);
   v128_t total = vec_zero();
+  const float *exp_constants = vec_exp_constants();
   for (uint32_t p = 0; p < count; p += 4) {
-    const v128_t weight = vec_exp(wasm_f32x4_sub(wasm_v128_load(weights + p), largest_all));
+    const v128_t weight =
+        vec_exp_with(wasm_f32x4_sub(wasm_v128_load(weights + p), largest_all), exp_constants);
     wasm_v128_store(weights + p, wasm_f32x4_mul(weight, unit));
     total = wasm_f32x4_add(total, weight);
   }
@@ -216,6 +243,9 @@ static VEC_NOINLINE bool halves_are_finite(const uint8_t *src, size_t n) {
   const v128_t magnitude = vec_opaque_i16(0x7fff);
   v128_t largest = vec_zero();
   size_t i = 0;
+  for (; n - i >= 32; i += 32)
+    VEC_UNROLL for (uint32_t j = 0; j < 32; j += 8) largest =
+        wasm_i16x8_max(largest, wasm_v128_and(wasm_v128_load(src + 2 * (i + j)), magnitude));
   for (; n - i >= 8; i += 8)
     largest = wasm_i16x8_max(largest, wasm_v128_and(wasm_v128_load(src + 2 * i), magnitude));
   bool finite = !wasm_v128_any_true(wasm_i16x8_ge(largest, wasm_i16x8_splat(0x7c00)));
@@ -260,7 +290,8 @@ void attn(const lnl_attn *a) {
     return;
   }
   attn_tile tile = {.a = a, .weights = a->scratch};
-  attn_state *states = (attn_state *)(void *)(tile.weights + ATTN_HEADS * ATTN_TILE);
+  tile.queries = tile.weights + ATTN_HEADS * ATTN_TILE;
+  attn_state *states = (attn_state *)(void *)(tile.queries + ATTN_HEADS * align_up(a->d_head, 4));
   const uint32_t group = a->n_head / a->n_kv_head;
   for (uint32_t begin = a->head_begin, end; begin < a->head_end; begin = end) {
     end = u32_min(u32_min(a->head_end, (begin / group + 1) * group), begin + ATTN_SPAN);

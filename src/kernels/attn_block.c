@@ -39,9 +39,9 @@ typedef struct block_tile {
   int16_t *queries;                  /* codes [key_blocks * 16][BLOCK_HEADS][2] */
   int32_t *query_sums;               /* of those of a block [key_blocks][BLOCK_HEADS] */
   float *weights;                    /* [BLOCK_HEADS][ATTN_TILE]: scores, then exp(score - largest) */
-  int16_t *codes;                    /* [BLOCK_HEADS][ATTN_TILE]: weights x scales of a block of values */
-  float *scales;                     /* [ATTN_TILE] */
-  float *sums;                       /* [BLOCK_HEADS][value_blocks * KV_BLOCK] */
+  int16_t *codes; /* [ATTN_TILE / 2][BLOCK_HEADS][2]: weights x scales of a block of values */
+  float *scales;  /* [ATTN_TILE] */
+  float *sums;    /* [BLOCK_HEADS][value_blocks * KV_BLOCK] */
   block_state states[BLOCK_HEADS];
 } block_tile;
 
@@ -122,11 +122,16 @@ VEC_INLINE void widen(v128_t out[2], const uint8_t *unit, const int bits, const 
   out[1] = wasm_u16x8_extend_high_u8x16(bytes);
 }
 
-/* acc[0..1] of each of n heads += codes[0..1] x the pair of words at factor. */
-VEC_INLINE void add_products(v128_t acc[BLOCK_HEADS][2], const v128_t codes[2], const int16_t *factor,
-                             size_t head_stride, const uint32_t n) {
+/* acc[0..1] of each of n heads += codes[0..1] x the head's pair of words. Few
+ * loads a step: the engine moves them to the front and keeps them in registers. */
+VEC_INLINE void add_products(v128_t acc[BLOCK_HEADS][2], const v128_t codes[2], const int16_t *pairs,
+                             const uint32_t n) {
+  const v128_t all = wasm_v128_load(pairs);
   VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
-    const v128_t pair = wasm_v128_load32_splat(factor + h * head_stride);
+    const v128_t pair = h == 0   ? wasm_i32x4_shuffle(all, all, 0, 0, 0, 0)
+                        : h == 1 ? wasm_i32x4_shuffle(all, all, 1, 1, 1, 1)
+                        : h == 2 ? wasm_i32x4_shuffle(all, all, 2, 2, 2, 2)
+                                 : wasm_i32x4_shuffle(all, all, 3, 3, 3, 3);
     acc[h][0] = wasm_i32x4_add(acc[h][0], wasm_i32x4_dot_i16x8(codes[0], pair));
     VEC_KEEP(acc[h][0]);
     acc[h][1] = wasm_i32x4_add(acc[h][1], wasm_i32x4_dot_i16x8(codes[1], pair));
@@ -151,9 +156,9 @@ VEC_INLINE void tile_scores(block_tile *tile, const uint32_t n, const int bits) 
       VEC_LOOP for (int i = 0; i < KV_BLOCK / 4; i++, codes += 4 * bits, query += 4 * BLOCK_HEADS) {
         v128_t keys[2];
         widen(keys, codes, bits, false, nibble);
-        add_products(acc, keys, query, 2, n);
+        add_products(acc, keys, query, n);
         widen(keys, bits == 8 ? codes + 16 : codes, bits, true, nibble);
-        add_products(acc, keys, query + 2 * BLOCK_HEADS, 2, n);
+        add_products(acc, keys, query + 2 * BLOCK_HEADS, n);
       }
       const v128_t scale[2] = {halves_4(block, &half), halves_4(block + 8, &half)};
       VEC_UNROLL for (uint32_t h = 0; h < n; h++) VEC_UNROLL for (uint32_t i = 0; i < 2; i++) {
@@ -180,10 +185,14 @@ static VEC_NOINLINE void tile_softmax(float *weights, uint32_t count, block_stat
                               fmaxf(wasm_f32x4_extract_lane(most, 2), wasm_f32x4_extract_lane(most, 3)));
   const v128_t largest_all = wasm_f32x4_splat(largest);
   v128_t total = vec_zero();
-  for (uint32_t p = 0; p < padded; p += 4) {
-    const v128_t weight = vec_exp(wasm_f32x4_sub(wasm_v128_load(weights + p), largest_all));
-    wasm_v128_store(weights + p, weight);
-    total = wasm_f32x4_add(total, weight);
+  const float *exp_constants = vec_exp_constants();
+  for (uint32_t p = 0; p < padded; p += KV_GROUP) {
+    const v128_t low = vec_exp_with(wasm_f32x4_sub(wasm_v128_load(weights + p), largest_all), exp_constants);
+    const v128_t high =
+        vec_exp_with(wasm_f32x4_sub(wasm_v128_load(weights + p + 4), largest_all), exp_constants);
+    wasm_v128_store(weights + p, low);
+    wasm_v128_store(weights + p + 4, high);
+    total = wasm_f32x4_add(total, wasm_f32x4_add(low, high));
   }
   const float now = fmaxf(largest, state->largest);
   const v128_t factors = vec_exp(wasm_f32x4_make(state->largest - now, largest - now, 0, 0));
@@ -222,19 +231,28 @@ static VEC_NOINLINE float codes_make(block_tile *tile, uint32_t b, uint32_t n, c
     for (int i = 0; i < 2; i++)
       wasm_v128_store(tile->scales + p + 4 * i,
                       wasm_f32x4_mul(wasm_v128_load(tile->scales + p + 4 * i), inverse));
-  for (uint32_t h = 0; h < n; h++) {
-    const float *weights = tile->weights + h * ATTN_TILE;
-    v128_t sum = vec_zero();
-    for (uint32_t p = 0; p < tile->count; p += KV_GROUP) {
-      const float *scales = tile->scales + p;
-      const v128_t codes =
-          round_8(wasm_f32x4_mul(wasm_v128_load(weights + p), wasm_v128_load(scales)),
-                  wasm_f32x4_mul(wasm_v128_load(weights + p + 4), wasm_v128_load(scales + 4)));
-      wasm_v128_store(tile->codes + h * ATTN_TILE + p, codes);
-      sum = wasm_i32x4_add(sum, wasm_i32x4_extadd_pairwise_i16x8(codes));
+  v128_t sum[BLOCK_HEADS];
+  for (uint32_t h = 0; h < BLOCK_HEADS; h++) sum[h] = vec_zero();
+  for (uint32_t p = 0; p < tile->count; p += KV_GROUP) {
+    const v128_t low = wasm_v128_load(tile->scales + p), high = wasm_v128_load(tile->scales + p + 4);
+    v128_t codes[BLOCK_HEADS];
+    VEC_UNROLL for (uint32_t h = 0; h < BLOCK_HEADS; h++) {
+      const float *weights = tile->weights + h * ATTN_TILE + p;
+      codes[h] = round_8(wasm_f32x4_mul(wasm_v128_load(weights), low),
+                         wasm_f32x4_mul(wasm_v128_load(weights + 4), high));
+      sum[h] = wasm_i32x4_add(sum[h], wasm_i32x4_extadd_pairwise_i16x8(codes[h]));
     }
-    tile->states[h].code_sum = sum_4(sum);
+    int16_t *to = tile->codes + p * BLOCK_HEADS;
+    const v128_t low_01 = wasm_i32x4_shuffle(codes[0], codes[1], 0, 4, 1, 5);
+    const v128_t low_23 = wasm_i32x4_shuffle(codes[2], codes[3], 0, 4, 1, 5);
+    const v128_t high_01 = wasm_i32x4_shuffle(codes[0], codes[1], 2, 6, 3, 7);
+    const v128_t high_23 = wasm_i32x4_shuffle(codes[2], codes[3], 2, 6, 3, 7);
+    wasm_v128_store(to, wasm_i64x2_shuffle(low_01, low_23, 0, 2));
+    wasm_v128_store(to + 2 * BLOCK_HEADS, wasm_i64x2_shuffle(low_01, low_23, 1, 3));
+    wasm_v128_store(to + 4 * BLOCK_HEADS, wasm_i64x2_shuffle(high_01, high_23, 0, 2));
+    wasm_v128_store(to + 6 * BLOCK_HEADS, wasm_i64x2_shuffle(high_01, high_23, 1, 3));
   }
+  for (uint32_t h = 0; h < n; h++) tile->states[h].code_sum = sum_4(sum[h]);
   return bits_of_largest < INFINITE ? largest / LARGEST_CODE : NAN;
 }
 
@@ -250,12 +268,15 @@ VEC_INLINE void sum_8(block_tile *tile, uint32_t b, uint32_t i, float scale, con
     const int32_t zero = bits == 8 ? 0 : -8 * tile->states[h].code_sum;
     acc[h][0] = acc[h][1] = wasm_i32x4_splat(zero);
   }
-  const int16_t *code = tile->codes, *end = code + tile->count;
-  VEC_LOOP for (; code < end; code += KV_GROUP, group += group_bytes) {
-    VEC_UNROLL for (uint32_t j = 0; j < KV_GROUP / 2; j++) {
+  const int16_t *code = tile->codes;
+  for (uint32_t p = 0; p < tile->count; p += KV_GROUP, group += group_bytes) {
+    const uint8_t *unit = group;
+    VEC_LOOP for (uint32_t j = 0; j < KV_GROUP; j += 4, unit += 16 * bits, code += 4 * BLOCK_HEADS) {
       v128_t values[2];
-      widen(values, group + j * 8 * bits, bits, upper, nibble);
-      add_products(acc, values, code + 2 * j, ATTN_TILE, n);
+      widen(values, unit, bits, upper, nibble);
+      add_products(acc, values, code, n);
+      widen(values, unit + 8 * bits, bits, upper, nibble);
+      add_products(acc, values, code + 2 * BLOCK_HEADS, n);
     }
   }
   VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
@@ -311,6 +332,7 @@ static void heads_run(block_tile *tile, const lnl_attn *a, uint32_t head, uint32
   tile->keys = (const uint8_t *)a->k + first * key_bytes;
   tile->values = (const uint8_t *)a->v + first * value_bytes;
   queries_make(tile, a->q + (size_t)head * a->d_head, n, a->d_head, a->scale);
+  memset(tile->weights, 0, BLOCK_HEADS * ATTN_TILE * sizeof(float)); /* of heads beyond n, too */
   memset(tile->sums, 0, (size_t)n * tile->value_blocks * KV_BLOCK * sizeof(float));
   for (uint32_t at = 0; at < a->n_key; at += tile->count) {
     tile->count = u32_min(a->n_key - at, ATTN_TILE);

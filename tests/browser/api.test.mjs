@@ -109,6 +109,58 @@ test('the page stays alive while a worker generates; worker: false works too', {
   assert.ok(out.false.beats > 3, `${out.false.beats} beats`);
 });
 
+test('what the user does wrong: typed, with its cause, and nothing left behind', { skip }, async () => {
+  const out = await inPage(async ({ open: openModel }, url) => {
+    const bytes = new Uint8Array(await (await fetch(url)).arrayBuffer());
+    const codeOf = async (promise) => {
+      try {
+        await promise;
+        return 'none';
+      } catch (error) {
+        return `${error.code} ${error.cause?.message ?? ''}`.trim();
+      }
+    };
+    let closed = 0;
+    const custom = (read) => ({ size: bytes.length, read, close: () => closed++ });
+    const good = (offset, length) => bytes.subarray(offset, offset + length);
+    const fail = () => {
+      throw new Error('mine');
+    };
+    const codes = {
+      read: await codeOf(openModel(custom(fail), { context: 128 })),
+      progress: await codeOf(openModel(custom(good), { context: 128, onProgress: fail })),
+      host: await codeOf(openModel(custom(good), { host: { threads: () => 4 } })),
+      option: await codeOf(openModel(url, { contxt: 128 })),
+      signal: await codeOf(openModel(url, { signal: {} })),
+    };
+    const model = await openModel(custom(good), { context: 128, allLogits: true });
+    const beforeClose = closed;
+    codes.token = await codeOf(model.generate('And', { onToken: fail }).done);
+    codes.stop = await codeOf(model.generate('And', { stop: 5 }).done);
+    codes.score = await codeOf(model.score('abc'));
+    const { tokens } = await model.generate('And', { maxTokens: 2 }).done;
+    const scored = (await model.score([1, 2, 3])).length; // at once: not BUSY
+    const generation = model.generate('And', { maxTokens: 4 });
+    await generation[Symbol.asyncIterator]().next();
+    const rest = (await generation.done).tokens.length;
+    await model.close();
+    return { codes, beforeClose, closed, tokens: tokens.length, scored, rest };
+  });
+  assert.deepEqual(out.codes, {
+    read: 'SOURCE_READ mine',
+    progress: 'CALLBACK_FAILED mine',
+    host: 'BAD_ARGUMENT',
+    option: 'BAD_ARGUMENT',
+    signal: 'BAD_ARGUMENT',
+    token: 'CALLBACK_FAILED mine',
+    stop: 'BAD_ARGUMENT',
+    score: 'BAD_ARGUMENT',
+  });
+  // Refused arguments never were sources.
+  assert.deepEqual([out.beforeClose, out.closed], [2, 3]);
+  assert.deepEqual([out.tokens, out.scored, out.rest], [2, 2, 4]);
+});
+
 test('an abort ends within one token, and the model goes on', { skip }, async () => {
   const { finish, tokens, again } = await inPage(async ({ open: openModel }, url) => {
     const model = await openModel(url, { context: 256 });

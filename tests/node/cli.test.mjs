@@ -340,7 +340,7 @@ test('usage errors: code, remedy, exit code 1, in JSON too', async () => {
     [['generate', 'none.gguf', '--prompt', 'x', '--seed=-1'], /seed/],
     [['generate', 'none.gguf', '--prompt', 'x', '--stop', ''], /stop/],
     [['perplexity', 'none.gguf', '--file', CLI, '--context', '3'], /--context 3/],
-    [['bench', 'none.gguf', '-n', '-1'], /bench-tokens|-1/],
+    [['bench', 'none.gguf', '--bench-tokens=-1'], /--bench-tokens/],
   ];
   for (const [args, message] of cases) {
     const { error } = await json(args, 1);
@@ -424,7 +424,7 @@ test('a URL works as a file does, and explain fetches the header only', async ()
 });
 
 test('--timeout ends a URL that sends nothing', async () => {
-  server.faults['/kjv.gguf'] = { chunk: 1000, delay: 60_000 };
+  server.faults['/kjv.gguf'] = { chunk: 1000, delay: 3000 };
   const start = Date.now();
   const { error } = await json(['explain', `${server.url}/kjv.gguf`, '--timeout', '0.1'], 1);
   delete server.faults['/kjv.gguf'];

@@ -90,7 +90,7 @@ export class Engine {
       let explanation = engine.explain(options);
       if (!explanation.fits) throw doesNotFit(explanation);
       engine.#core.bind();
-      engine.#threads = new Threads(engine.#core);
+      engine.#threads = new Threads(engine.#core, Boolean(context.endsWithWorker));
       const started = engine.#threads.start(); // while the weights come
       await engine.#loader.loadWeights();
       if (!(await started)) explanation = engine.#explanation();

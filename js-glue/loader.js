@@ -18,6 +18,7 @@ const PROGRESS_INTERVAL_MS = 30;
  * @property {AbortSignal} [signal]
  * @property {(progress: Progress) => void} [onProgress]
  * @property {import('./source.js').RemoteRead} [remoteRead]
+ * @property {boolean} [endsWithWorker] the worker that this runs in is terminated after the engine
  */
 
 export class Loader {

@@ -36,7 +36,6 @@ if (typeof scope.WorkerGlobalScope === 'function' && scope instanceof scope.Work
   // At once, not after an await: the message may be waiting.
   scope.addEventListener('message', (/** @type {MessageEvent} */ event) => {
     serve(event.data, (message) => scope.postMessage(message));
-    scope.close();
   });
 } else {
   import('node:worker_threads').then(({ parentPort }) => {

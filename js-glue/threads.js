@@ -11,7 +11,6 @@ const END_PATIENCE_MS = 1000;
  * @property {(message: unknown) => void} post
  * @property {() => void} detach lets the process end although the worker lives
  * @property {() => Promise<unknown>} terminate
- * @property {boolean} closesItself its script ends it when its thread has returned
  */
 
 /**
@@ -31,7 +30,6 @@ async function startWorker(onMessage, onGone) {
       post: (message) => worker.postMessage(message),
       detach: () => worker.unref(),
       terminate: () => worker.terminate(), // resolves when it has ended
-      closesItself: false,
     };
   }
   const worker = new Worker(new URL('./thread.js', import.meta.url), { type: 'module' });
@@ -45,7 +43,6 @@ async function startWorker(onMessage, onGone) {
     post: (message) => worker.postMessage(message),
     detach: () => {},
     terminate: async () => worker.terminate(),
-    closesItself: true,
   };
 }
 
@@ -98,24 +95,30 @@ class Thread {
     (await this.#worker).detach();
   }
 
-  /** The core has let it go already. */
-  async end() {
+  /** Resolves when it has returned from the core, which has let it go already. */
+  async returned() {
     if (this.state === 'ready') await atMost(this.change(), END_PATIENCE_MS);
-    const worker = await this.#worker.catch(() => undefined);
-    // To terminate a worker that is closing, and then its parent, leaves both
-    // of them behind in Chromium.
-    if (this.state !== 'gone' || !worker?.closesItself) await worker?.terminate();
+  }
+
+  async terminate() {
+    await (await this.#worker.catch(() => undefined))?.terminate();
   }
 }
 
 export class Threads {
   #core;
   /** @type {Thread[]} */ #threads = [];
+  #endWithParent;
   #running = false;
 
-  /** @param {import('./abi.js').Core} core bound */
-  constructor(core) {
+  /**
+   * @param {import('./abi.js').Core} core bound
+   * @param {boolean} endWithParent the worker that this runs in is terminated after the engine. Then its own are
+   *   left to end with it: Chromium forgets both when the one terminates while the other does.
+   */
+  constructor(core, endWithParent) {
     this.#core = core;
+    this.#endWithParent = endWithParent;
   }
 
   /**
@@ -146,6 +149,11 @@ export class Threads {
     this.#core.threadsStop();
     const threads = this.#threads;
     this.#threads = [];
-    await Promise.all(threads.map((thread) => thread.end()));
+    await Promise.all(
+      threads.map(async (thread) => {
+        await thread.returned();
+        if (!this.#endWithParent) await thread.terminate();
+      }),
+    );
   }
 }

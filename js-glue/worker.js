@@ -18,6 +18,7 @@ function serve(target) {
       options,
       {
         signal,
+        endsWithWorker: true,
         onProgress: progress ? (/** @type {unknown} */ p) => rpc.notify('progress', p) : undefined,
         remoteRead: (/** @type {number} */ id, /** @type {number} */ offset, /** @type {number} */ length) =>
           rpc.call('read', { id, offset, length }, signal),

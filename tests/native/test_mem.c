@@ -21,6 +21,7 @@
 #define mem_get_stats        heap_get_stats
 #define mem_reset_high_water heap_reset_high_water
 #define mem_plan_host_bytes  heap_plan_host_bytes
+#define mem_headroom_bytes   heap_headroom_bytes
 #define mem_fail_at          heap_fail_at
 #define arena_take           heap_arena_take
 #define arena_bind           heap_arena_bind
@@ -335,6 +336,7 @@ static void counts_what_it_does(void **state) {
 #undef mem_get_stats
 #undef mem_reset_high_water
 #undef mem_plan_host_bytes
+#undef mem_headroom_bytes
 #undef mem_fail_at
 
 static void the_native_heap_does_the_same(void **state) {

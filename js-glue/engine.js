@@ -92,6 +92,7 @@ export class Engine {
       engine.#core.bind();
       engine.#threads = new Threads(engine.#core, Boolean(context.endsWithWorker));
       const started = engine.#threads.start(); // while the weights come
+      started.catch(() => {}); // nobody waits for it if they do not come
       await engine.#loader.loadWeights();
       if (!(await started)) explanation = engine.#explanation();
       throwIfAborted(context.signal);

@@ -1,6 +1,7 @@
 // Threads in a real page: used where the page is cross-origin isolated, under a
 // strict Content-Security-Policy too, and explained where they are not.
 import assert from 'node:assert/strict';
+import fs from 'node:fs';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { open } from '../../js-glue/index.js';
@@ -40,6 +41,24 @@ after(async () => {
 /** Runs work(lineal, argument) in the page; page.evaluate is outside of the page's policy. */
 function inPage(page, work, argument = null) {
   return page.evaluate(`(async () => (${work})(await import('/js-glue/index.js'), ${JSON.stringify(argument)}))()`);
+}
+
+/** How many workers live in the browser that this process started: threads of the system, so Linux only. */
+function workerCount() {
+  const parentOf = (pid) => Number(fs.readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').pop().split(' ')[1]);
+  const isOurs = (pid) => pid === process.pid || (pid > 1 && isOurs(parentOf(pid)));
+  let count = 0;
+  for (const pid of fs.readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
+    try {
+      if (!isOurs(Number(pid))) continue;
+      for (const task of fs.readdirSync(`/proc/${pid}/task`)) {
+        if (fs.readFileSync(`/proc/${pid}/task/${task}/comm`, 'utf8').startsWith('DedicatedWorker')) count++;
+      }
+    } catch {
+      // it ended while we looked
+    }
+  }
+  return count;
 }
 
 /** Opens with the options and generates: what came, and what explain says. */
@@ -109,6 +128,34 @@ test('thread scripts that cannot be loaded: one thread, and explain says so', { 
   assert.deepEqual([out.threads, out.planned, out.reason.code], [1, 1, 'NOT_STARTED']);
   assert.equal(out.warnings[0].code, 'ONE_THREAD');
   assert.deepEqual(out.tokens, expected.tokens);
+});
+
+test('closed models leave no worker', { skip: skip || (process.platform !== 'linux' && 'needs /proc') }, async () => {
+  for (let round = 0; round < 3; round++) {
+    const before = workerCount();
+    await inPage(
+      pages.isolated,
+      async ({ open: openModel }, options) => {
+        const models = [];
+        for (let i = 0; i < 3; i++) models.push(await openModel('/model.gguf', options));
+        for (const model of models) await model.generate('In', { maxTokens: 2 }).done;
+        globalThis.models = models;
+      },
+      { host },
+    );
+    assert.equal(workerCount() - before, 6);
+    await inPage(pages.isolated, async () => {
+      for (const model of globalThis.models) await model.close();
+    });
+    let left = workerCount() - before;
+    for (let i = 0; i < 15 && left > 0; i++) {
+      await new Promise((resolve) => {
+        setTimeout(resolve, 100); // below the two seconds after which the browser would use force
+      });
+      left = workerCount() - before;
+    }
+    assert.equal(left, 0);
+  }
 });
 
 test('twenty models, one after another and some left open, in one page', { skip }, async () => {

@@ -55,8 +55,9 @@ static void decode_row(const uint8_t *group, uint32_t row, float *dst, uint32_t 
   for (; k; k -= BLOCK, group += BLOCK_BYTES) {
     const float d = load_half(group + 2 * row), dmin = load_half(group + DMIN_AT + 2 * row);
     for (uint32_t i = 0; i < BLOCK; i++) {
-      const float step = d * (float)group[SCALES_AT + i / 32 * 8 + row];
-      const float offset = dmin * (float)group[MINS_AT + i / 32 * 8 + row];
+      const uint32_t sub = i / 32 * 8 + row;
+      const float step = d * (float)group[SCALES_AT + sub];
+      const float offset = dmin * (float)group[MINS_AT + sub];
       const float product = step * (float)code(group, row, i);
       *dst++ = product - offset;
     }

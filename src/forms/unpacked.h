@@ -71,8 +71,8 @@ VEC_INLINE void chunk_unpack(chunk *c, const uint8_t *w, uint32_t values) {
     block_scales(w, c->scale + at / SUB, min + at / SUB);
   }
   for (uint32_t j = 0; j < values / SUB; j++) {
-    const float zero = c->scale[j] * (float)-ZERO;
-    c->offset[j] = !HAS_MIN ? zero : ZERO != 0 ? zero + min[j] : min[j];
+    c->offset[j] = HAS_MIN ? min[j] : 0;
+    if (!HAS_MIN || ZERO != 0) c->offset[j] += c->scale[j] * (float)-ZERO;
   }
 }
 
@@ -141,10 +141,11 @@ VEC_INLINE void dot(const lnl_matmul *m, uint32_t row, uint32_t token, const uin
       }
       for (uint32_t j = whole * 128 / SUB; j < values / SUB; j++) {
         const float d = x_d[j / SUBS_32];
-        const int total = SUB == 16 ? sums[j] : sums[2 * j] + sums[2 * j + 1];
         factor[j] = c.scale[j] * d;
-        if (HAS_MIN || ZERO != 0)
+        if (HAS_MIN || ZERO != 0) {
+          const int total = SUB == 16 ? sums[j] : sums[2 * j] + sums[2 * j + 1];
           acc[t] = wasm_f32x4_add(acc[t], wasm_f32x4_make((float)total * d * c.offset[j], 0, 0, 0));
+        }
       }
     }
     const float *factor = factors;

@@ -98,8 +98,8 @@ void EXPORT(form_activate)(uint32_t index, void *scratch, const float *x, uint32
     quant_q8(view.q + t * k, view.d + t * (k / 32), view.sums + t * (k / 16), x + t * k, k);
 }
 static void run_matmul(const lnl_form *form, void (*matmul)(const lnl_matmul *), const uint8_t *w,
-                       uint64_t row_bytes, void *scratch, float *y, uint32_t k, uint32_t n_row, uint32_t n_tok,
-                       uint32_t row_begin, uint32_t row_end) {
+                       uint64_t row_bytes, void *scratch, float *y, uint32_t k, uint32_t n_row,
+                       uint32_t n_tok, uint32_t row_begin, uint32_t row_end) {
   lnl_matmul m = {0};
   m.w = w;
   m.row_bytes = row_bytes;
@@ -137,8 +137,8 @@ void EXPORT(packing_pack)(uint32_t index, const uint8_t *src, uint32_t row_count
 void EXPORT(packing_matmul)(uint32_t index, const uint8_t *w, void *scratch, float *y, uint32_t k,
                             uint32_t n_row, uint32_t n_tok, uint32_t row_begin, uint32_t row_end) {
   const lnl_form *form = form_at(index);
-  run_matmul(form, form->packing->matmul, w, form_group_bytes(form, k), scratch, y, k, n_row, n_tok, row_begin,
-             row_end);
+  run_matmul(form, form->packing->matmul, w, form_group_bytes(form, k), scratch, y, k, n_row, n_tok,
+             row_begin, row_end);
 }
 #if LNL_VEC
 /* Reads `bytes` (a multiple of 128), as fast as one can: what a kernel that
@@ -146,7 +146,8 @@ void EXPORT(packing_matmul)(uint32_t index, const uint8_t *w, void *scratch, flo
 uint32_t EXPORT(read_loop)(const uint8_t *src, uint32_t bytes) {
   v128_t sum[4] = {vec_zero(), vec_zero(), vec_zero(), vec_zero()};
   for (const uint8_t *end = src + bytes; src < end; src += 128)
-    VEC_UNROLL for (int i = 0; i < 8; i++) sum[i % 4] = wasm_i32x4_add(sum[i % 4], wasm_v128_load(src + 16 * i));
+    VEC_UNROLL for (int i = 0; i < 8; i++) sum[i % 4] =
+        wasm_i32x4_add(sum[i % 4], wasm_v128_load(src + 16 * i));
   const v128_t all = wasm_i32x4_add(wasm_i32x4_add(sum[0], sum[1]), wasm_i32x4_add(sum[2], sum[3]));
   return (uint32_t)wasm_i32x4_extract_lane(all, 0) ^ (uint32_t)wasm_i32x4_extract_lane(all, 1) ^
          (uint32_t)wasm_i32x4_extract_lane(all, 2) ^ (uint32_t)wasm_i32x4_extract_lane(all, 3);
@@ -154,8 +155,8 @@ uint32_t EXPORT(read_loop)(const uint8_t *src, uint32_t bytes) {
 #endif
 /* One token's attention; k, v and kv as in kernels.h. */
 void EXPORT(kernel_attn)(const float *q, const void *k, const void *v, float *out, void *scratch,
-                         uint32_t n_head, uint32_t n_kv_head, uint32_t d_head, uint32_t n_key,
-                         uint32_t n_ctx, uint32_t kv) {
+                         uint32_t n_head, uint32_t n_kv_head, uint32_t d_head, uint32_t n_key, uint32_t n_ctx,
+                         uint32_t kv) {
   lnl_attn a = {0};
   a.q = q, a.k = k, a.v = v, a.out = out, a.scratch = scratch;
   a.n_head = a.head_end = n_head, a.n_kv_head = n_kv_head;
@@ -166,8 +167,8 @@ void EXPORT(kernel_attn)(const float *q, const void *k, const void *v, float *ou
 uint32_t EXPORT(attn_kv_size)(uint32_t kv, uint32_t n_ctx, uint32_t n_kv_head, uint32_t d) {
   return (uint32_t)attn_kv_bytes((attn_kv)kv, n_ctx, n_kv_head, d);
 }
-void EXPORT(attn_kv_put)(void *data, uint32_t kv, uint32_t part, uint32_t n_ctx, uint32_t n_kv_head, uint32_t d,
-                      uint32_t position, const float *row) {
+void EXPORT(attn_kv_put)(void *data, uint32_t kv, uint32_t part, uint32_t n_ctx, uint32_t n_kv_head,
+                         uint32_t d, uint32_t position, const float *row) {
   attn_kv_store(data, (attn_kv)kv, (attn_part)part, n_ctx, n_kv_head, d, position, row);
 }
 uint32_t EXPORT(attn_scratch)(uint32_t d_head, uint32_t d_value) {

@@ -54,7 +54,8 @@ static void check_cuts(tiny_config c, kv_type kv) {
   /* prefill chunks of any size, and all positions' logits kept */
   for (uint32_t chunk = 1; chunk <= PROMPT + 1; chunk++) {
     assert_same_logits(&file, (lnl_plan_options){.kv = kv, .chunk = chunk}, want, c.n_vocab);
-    assert_same_logits(&file, (lnl_plan_options){.kv = kv, .chunk = chunk, .all_logits = true}, want, c.n_vocab);
+    assert_same_logits(&file, (lnl_plan_options){.kv = kv, .chunk = chunk, .all_logits = true}, want,
+                       c.n_vocab);
   }
   /* a prefix that is reused */
   const int32_t other[] = {1, 260, 261, 299, 9, 9};

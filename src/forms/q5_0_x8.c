@@ -130,21 +130,14 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
   x8_finish(out, acc, seen, n);
 }
 
-#define KERNEL(mode)                                                                                         \
-  static void prepare_##mode(uint8_t *record, size_t step, lnl_q8 x, size_t blocks) {                        \
-    prepare(record, step, x, blocks, mode);                                                                  \
-  }                                                                                                          \
-  X8_FUNCTIONS(dot, mode)                                                                                    \
-  static const x8_kernel kernel_##mode = {BLOCK_BYTES,  RECORD_BYTES(mode), prepare_##mode,                  \
-                                          dot_1_##mode, dot_2_##mode,       dot_4_##mode};
 #if LNL_VEC == 2
-KERNEL(VEC_I32)
-KERNEL(VEC_I16)
+X8_KERNEL(VEC_I32)
+X8_KERNEL(VEC_I16)
 static void matmul(const lnl_matmul *m) {
   x8_matmul(m, vec_dot_i32_is_fast() ? &kernel_VEC_I32 : &kernel_VEC_I16, 0x1p112f);
 }
 #else
-KERNEL(VEC_WIDE)
+X8_KERNEL(VEC_WIDE)
 static void matmul(const lnl_matmul *m) { x8_matmul(m, &kernel_VEC_WIDE, 0x1p104f); }
 #endif
 

@@ -126,22 +126,15 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
   x8_finish(out, acc, seen, n);
 }
 
-#define KERNEL(mode)                                                                                         \
-  static void prepare_##mode(uint8_t *record, size_t step, lnl_q8 x, size_t blocks) {                        \
-    prepare(record, step, x, blocks, mode);                                                                  \
-  }                                                                                                          \
-  X8_FUNCTIONS(dot, mode)                                                                                    \
-  static const x8_kernel kernel_##mode = {BLOCK_BYTES,  RECORD_BYTES(mode), prepare_##mode,                  \
-                                          dot_1_##mode, dot_2_##mode,       dot_4_##mode};
 #if LNL_VEC == 2
-KERNEL(U8)
-KERNEL(I32)
-KERNEL(I16)
+X8_KERNEL(U8)
+X8_KERNEL(I32)
+X8_KERNEL(I16)
 static void matmul(const lnl_matmul *m) {
   x8_matmul(m, vec_dot_takes_u8() ? &kernel_U8 : vec_dot_i32_is_fast() ? &kernel_I32 : &kernel_I16, 0x1p112f);
 }
 #else
-KERNEL(WIDE)
+X8_KERNEL(WIDE)
 static void matmul(const lnl_matmul *m) { x8_matmul(m, &kernel_WIDE, 0x1p112f); }
 #endif
 

@@ -142,5 +142,15 @@ VEC_INLINE void x8_finish(float *out, const v128_t *acc, v128_t seen, const uint
     dot(w, a, acc, blocks, 4, mode);                                                                         \
   }
 
+/* kernel_<mode>, from the file's prepare(record, step, x, blocks, mode), dot as
+ * above, BLOCK_BYTES and RECORD_BYTES(mode). */
+#define X8_KERNEL(mode)                                                                                      \
+  static void prepare_##mode(uint8_t *record, size_t step, lnl_q8 x, size_t blocks) {                        \
+    prepare(record, step, x, blocks, mode);                                                                  \
+  }                                                                                                          \
+  X8_FUNCTIONS(dot, mode)                                                                                    \
+  static const x8_kernel kernel_##mode = {BLOCK_BYTES,  RECORD_BYTES(mode), prepare_##mode,                  \
+                                          dot_1_##mode, dot_2_##mode,       dot_4_##mode};
+
 #endif
 #endif

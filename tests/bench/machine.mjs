@@ -18,7 +18,7 @@ export function describeMachine() {
   }
   const cpus = os.cpus();
   return {
-    cpu: cpuName(cpus), cores: cpus.length, flags, memoryBytes: os.totalmem(), system: `${os.type()} ${os.release()}`,
+    cpu: cpuName(cpus), cores: cpus.length, flags, memoryBytes: os.totalmem(), system: os.type(),
   };
 }
 

@@ -111,12 +111,12 @@ int32_t lnl_sample(lnl_engine *e) {
   }
   uint32_t n_vocab = e->model.hp.n_vocab;
   const float *logits = exec_logits(&e->exec) + (size_t)(e->logits_rows - 1) * n_vocab;
-  /* NaN never wins, so it is the winner's only when there is nothing else. */
-  if (isnan(logits[argmax(logits, n_vocab)])) {
-    return error_set(&e->error, LNL_NOT_NUMBERS, "after token %u every logit is NaN", e->n_past);
-  }
   uint32_t recent = u32_min(e->sampler.params.repeat_last_n, e->n_total);
   int32_t id = sample_next(&e->sampler, logits, n_vocab, e->history + e->n_total - recent, recent);
+  /* NaN never wins, so it is the winner's only when there is nothing else. */
+  if (isnan(logits[id])) {
+    return error_set(&e->error, LNL_NOT_NUMBERS, "after token %u every logit is NaN", e->n_past);
+  }
   if (e->n_total < e->options.n_ctx) {
     e->history[e->n_total++] = id;
   } else {

@@ -130,16 +130,8 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
   x8_finish(out, acc, seen, n);
 }
 
-#if LNL_VEC == 2
-X8_KERNEL(VEC_I32)
-X8_KERNEL(VEC_I16)
-static void matmul(const lnl_matmul *m) {
-  x8_matmul(m, vec_dot_i32_is_fast() ? &kernel_VEC_I32 : &kernel_VEC_I16, 0x1p112f);
-}
-#else
-X8_KERNEL(VEC_WIDE)
-static void matmul(const lnl_matmul *m) { x8_matmul(m, &kernel_VEC_WIDE, 0x1p104f); }
-#endif
+X8_CODE_KERNELS
+static void matmul(const lnl_matmul *m) { x8_matmul(m, X8_CODE_KERNEL, X8_CODE_FACTOR); }
 
 #else
 #define matmul matmul_scalar

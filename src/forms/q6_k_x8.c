@@ -171,16 +171,8 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
   VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++) wasm_v128_store(out + 4 * i, total[i]);
 }
 
-#if LNL_VEC == 2
-X8_KERNEL(VEC_I32)
-X8_KERNEL(VEC_I16)
-static void matmul(const lnl_matmul *m) {
-  x8_matmul_of(m, vec_dot_i32_is_fast() ? &kernel_VEC_I32 : &kernel_VEC_I16, BLOCK);
-}
-#else
-X8_KERNEL(VEC_WIDE)
-static void matmul(const lnl_matmul *m) { x8_matmul_of(m, &kernel_VEC_WIDE, BLOCK); }
-#endif
+X8_CODE_KERNELS
+static void matmul(const lnl_matmul *m) { x8_matmul_of(m, X8_CODE_KERNEL, BLOCK); }
 
 #else
 #define matmul matmul_scalar

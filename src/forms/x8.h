@@ -152,5 +152,20 @@ VEC_INLINE void x8_finish(float *out, const v128_t *acc, v128_t seen, const uint
   static const x8_kernel kernel_##mode = {BLOCK_BYTES,  RECORD_BYTES(mode), prepare_##mode,                  \
                                           dot_1_##mode, dot_2_##mode,       dot_4_##mode};
 
+/* The kernels of codes that have the modes of vec_mode, and the one for this
+ * machine. In VEC_WIDE products are 256 times too large: where d takes the
+ * factor of x8_matmul, that makes up for it. */
+#if LNL_VEC == 2
+#define X8_CODE_KERNELS                                                                                      \
+  X8_KERNEL(VEC_I32)                                                                                         \
+  X8_KERNEL(VEC_I16)
+#define X8_CODE_KERNEL (vec_dot_i32_is_fast() ? &kernel_VEC_I32 : &kernel_VEC_I16)
+#define X8_CODE_FACTOR 0x1p112f
+#else
+#define X8_CODE_KERNELS X8_KERNEL(VEC_WIDE)
+#define X8_CODE_KERNEL  (&kernel_VEC_WIDE)
+#define X8_CODE_FACTOR  0x1p104f
+#endif
+
 #endif
 #endif

@@ -24,6 +24,8 @@ set(LNL_THREADS_COMPILE -matomics -mbulk-memory -ftls-model=local-exec)
 set(LNL_THREADS_LINK -Wl,--shared-memory -Wl,--import-memory -Wl,--initial-memory=524288)
 set(LNL_THREADS_EXPORTS __stack_pointer __wasm_init_tls __tls_size __tls_align)
 
+set_source_files_properties(${LNL_SMALL_SOURCES} "${LNL_ABI_SOURCE}" PROPERTIES COMPILE_OPTIONS -Oz)
+
 # Links `target` without an entry point, exporting memory and the given functions.
 function(lnl_link_reactor target)
   target_link_options(${target} PRIVATE ${LNL_WASM_LINK} -nostartfiles -Wl,--no-entry -Wl,--fatal-warnings)

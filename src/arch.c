@@ -1,107 +1,304 @@
 #include "arch.h"
 
-#include <string.h>
+#include <math.h>
 
-#include "plan.h"
+#include "fmt.h"
 
-#define LINEAR(text, ROLE, after)                                                                            \
-  {.name = (text),                                                                                           \
-   .weight = ROLE_##ROLE,                                                                                    \
-   .bias = ROLE_##ROLE##_BIAS,                                                                               \
-   .scale = ROLE_##ROLE##_SCALE,                                                                             \
-   .bias_first = (after)}
+/* Roles by groups, for the lists of the rows. A list ends with END. */
+#define END     ROLE_COUNT
+#define EMBED   ROLE_TOKEN_EMBD, ROLE_OUTPUT_NORM
+#define QKV     ROLE_ATTN_Q, ROLE_ATTN_K, ROLE_ATTN_V, ROLE_ATTN_OUTPUT
+#define GATED   ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_FFN_DOWN
+#define UNGATED ROLE_FFN_UP, ROLE_FFN_DOWN
+#define NORMS   ROLE_ATTN_NORM, ROLE_FFN_NORM
+#define QK_NORM ROLE_ATTN_Q_NORM, ROLE_ATTN_K_NORM
+#define POST    ROLE_ATTN_POST_NORM, ROLE_FFN_POST_NORM
+#define EXPERTS ROLE_ROUTER, ROLE_EXPERT_GATE, ROLE_EXPERT_UP, ROLE_EXPERT_DOWN
+/* What converters may add to any architecture. */
+#define COMMON                                                                                               \
+  ROLE_OUTPUT, ROLE_OUTPUT_SCALE, ROLE_ATTN_QKV, ROLE_ATTN_QKV_BIAS, ROLE_ATTN_QKV_SCALE, ROLE_ATTN_Q_BIAS,  \
+      ROLE_ATTN_K_BIAS, ROLE_ATTN_V_BIAS, ROLE_ATTN_Q_SCALE, ROLE_ATTN_K_SCALE, ROLE_ATTN_V_SCALE,           \
+      ROLE_ATTN_OUTPUT_SCALE, ROLE_FFN_GATE_SCALE, ROLE_FFN_UP_SCALE, ROLE_FFN_DOWN_SCALE
+#define FREQS       ROLE_ROPE_FREQS, ROLE_ROPE_LONG, ROLE_ROPE_SHORT
+#define FFN_BIAS    ROLE_FFN_GATE_BIAS, ROLE_FFN_UP_BIAS, ROLE_FFN_DOWN_BIAS
+#define NORM_BIAS   ROLE_ATTN_NORM_BIAS, ROLE_OUTPUT_NORM_BIAS
+#define EXPERT_MORE ROLE_EXPERT_GATE_SCALE, ROLE_EXPERT_UP_SCALE, ROLE_EXPERT_DOWN_SCALE
+#define SHARED      ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN
+#define LIST(...)                                                                                            \
+  (const uint8_t[]) { __VA_ARGS__, END }
 
-/* In attention the scale of a matrix comes before its bias, in the feed-forward
- * part after it: so llama.cpp has it, which the files are made for. */
-static const plan_linear attn_q = LINEAR("q", ATTN_Q, false), attn_k = LINEAR("k", ATTN_K, false),
-                         attn_v = LINEAR("v", ATTN_V, false),
-                         attn_output = LINEAR("attn_output", ATTN_OUTPUT, false),
-                         ffn_gate = LINEAR("ffn_gate", FFN_GATE, true),
-                         ffn_up = LINEAR("ffn_up", FFN_UP, true),
-                         ffn_down = LINEAR("ffn_down", FFN_DOWN, true);
+/* --- what only some have ------------------------------------------------------- */
 
-/* Pre-norm transformer block with gated SiLU feed-forward: Llama 1 to 3.x,
- * Mistral, TinyLlama, SmolLM. x is the residual stream [rows, d_model]. */
-static void block_llama(plan_builder *b, uint32_t layer, int32_t x, int32_t rope_table) {
-  const lnl_hparams *hp = &b->model->hp;
-
-  int32_t normed = plan_new_value(b, "attn_norm", VALUE_F32, ROWS_TOKENS, hp->d_model);
-  plan_emit(
-      b, (plan_step){.op = OP_RMS_NORM, .out = normed, .in0 = x, .weight = ROLE_ATTN_NORM, .layer = layer});
-  int32_t q = plan_apply(b, &attn_q, layer, normed);
-  int32_t k = plan_apply(b, &attn_k, layer, normed);
-  int32_t v = plan_apply(b, &attn_v, layer, normed);
-  plan_emit(b, (plan_step){.op = OP_ROPE,
-                           .out = q,
-                           .in0 = rope_table,
-                           .n_head = hp->n_head,
-                           .layer = layer,
-                           .weight = NO_WEIGHT});
-  plan_emit(b, (plan_step){.op = OP_ROPE,
-                           .out = k,
-                           .in0 = rope_table,
-                           .n_head = hp->n_kv_head,
-                           .layer = layer,
-                           .weight = NO_WEIGHT});
-  plan_emit(b,
-            (plan_step){
-                .op = OP_KV_STORE, .out = NO_VALUE, .in0 = k, .in1 = v, .layer = layer, .weight = NO_WEIGHT});
-  int32_t attended = plan_new_value(b, "attn", VALUE_F32, ROWS_TOKENS, hp->n_head * hp->d_value);
-  plan_emit(b, (plan_step){.op = OP_ATTN, .out = attended, .in0 = q, .layer = layer, .weight = NO_WEIGHT});
-  int32_t o = plan_apply(b, &attn_output, layer, attended);
-  plan_emit(b, (plan_step){.op = OP_ADD, .out = x, .in0 = o, .layer = layer, .weight = NO_WEIGHT});
-
-  normed = plan_new_value(b, "ffn_norm", VALUE_F32, ROWS_TOKENS, hp->d_model);
-  plan_emit(b,
-            (plan_step){.op = OP_RMS_NORM, .out = normed, .in0 = x, .weight = ROLE_FFN_NORM, .layer = layer});
-  int32_t gate = plan_apply(b, &ffn_gate, layer, normed);
-  int32_t up = plan_apply(b, &ffn_up, layer, normed);
-  plan_emit(b,
-            (plan_step){
-                .op = OP_SILU_MUL, .out = gate, .in0 = gate, .in1 = up, .layer = layer, .weight = NO_WEIGHT});
-  int32_t down = plan_apply(b, &ffn_down, layer, gate);
-  plan_emit(b, (plan_step){.op = OP_ADD, .out = x, .in0 = down, .layer = layer, .weight = NO_WEIGHT});
+/* Every layer but the last of each `period` looks back only so far. */
+static void read_window(key_reader *r, lnl_model *model, uint32_t period, uint32_t fallback) {
+  lnl_hparams *hp = &model->hp;
+  hp->window = key_count_or_none(r, "attention.sliding_window", UINT32_MAX / 2);
+  if (hp->window == 0) hp->window = fallback;
+  if (hp->window == 0) return;
+  /* An array here says the same once more. */
+  gguf_value value;
+  char key[96];
+  fmt_print(key, sizeof key, "%s.attention.sliding_window_pattern", r->prefix);
+  if (gguf_find(r->file, key, &value) && value.type != GGUF_ARRAY)
+    period = key_count_or_none(r, "attention.sliding_window_pattern", UINT32_MAX / 2);
+  for (uint32_t i = 0; i < hp->n_layer; i++)
+    model->layers[i].windowed = period == 0 || i % period < period - 1;
 }
 
-static void build_llama(plan_builder *b) {
-  const lnl_hparams *hp = &b->model->hp;
-
-  int32_t rope_table = plan_new_value(b, "rope_table", VALUE_F32, ROWS_TOKENS, hp->n_rot);
-  plan_emit(b, (plan_step){.op = OP_ROPE_TABLE, .out = rope_table, .weight = ROLE_ROPE_FREQS});
-  int32_t x = plan_new_value(b, "x", VALUE_F32, ROWS_TOKENS, hp->d_model);
-  plan_emit(b, (plan_step){.op = OP_EMBED, .out = x, .weight = ROLE_TOKEN_EMBD});
-  for (uint32_t layer = 0; layer < hp->n_layer; layer++) block_llama(b, layer, x, rope_table);
-
-  b->plan->output_step = b->plan->step_count;
-  int32_t last = plan_new_value(b, "output_rows", VALUE_F32, ROWS_OUTPUT, hp->d_model);
-  plan_emit(b, (plan_step){.op = OP_OUTPUT_ROWS, .out = last, .in0 = x, .weight = NO_WEIGHT});
-  int32_t normed = plan_new_value(b, "output_norm", VALUE_F32, ROWS_OUTPUT, hp->d_model);
-  plan_emit(b, (plan_step){.op = OP_RMS_NORM, .out = normed, .in0 = last, .weight = ROLE_OUTPUT_NORM});
-  plan_linear output = {.name = "logits",
-                        .weight = b->model->tied_output ? ROLE_TOKEN_EMBD : ROLE_OUTPUT,
-                        .bias = NO_ROLE,
-                        .scale = NO_ROLE,
-                        .rows = ROWS_OUTPUT};
-  b->plan->logits = plan_apply(b, &output, 0, normed);
+static void read_window_base(key_reader *r, lnl_model *model) {
+  rope_params *rope = &model->hp.rope[ROPE_WINDOWED];
+  rope->base = key_float(r, "rope.freq_base_swa", rope->base);
+  if (!(rope->base > 0)) key_fail(r, LNL_GGUF_LIMIT, "rope.freq_base_swa", "must be positive");
 }
+
+static void read_scales(key_reader *r, lnl_hparams *hp, float embed, float residual) {
+  hp->embed_scale = key_float(r, "embedding_scale", embed);
+  hp->residual_scale = key_float(r, "residual_scale", residual);
+  if (hp->embed_scale == 0) hp->embed_scale = 1;
+  if (hp->residual_scale == 0) hp->residual_scale = 1;
+}
+
+/* Logits are divided by the key's value. */
+static void read_logit_divisor(key_reader *r, lnl_hparams *hp, float fallback) {
+  float divisor = key_float(r, "logit_scale", fallback);
+  if (divisor == 0) {
+    key_fail(r, LNL_GGUF_LIMIT, "logit_scale", "must not be 0");
+    return;
+  }
+  hp->logit_scale = 1 / divisor;
+}
+
+static void tune_mistral3(key_reader *r, lnl_model *model) {
+  lnl_hparams *hp = &model->hp;
+  hp->temperature = key_float(r, "attention.temperature_scale", 0);
+  hp->temperature_length = hp->n_ctx_short;
+}
+
+static void tune_granite(key_reader *r, lnl_model *model) {
+  read_scales(r, &model->hp, 1, 1);
+  read_logit_divisor(r, &model->hp, 0);
+  /* This key is a switch here. */
+  bool rope = key_bool(r, "rope.scaling.finetuned", true);
+  for (uint32_t i = 0; i < model->hp.n_layer; i++) model->layers[i].rope = rope;
+}
+
+static void tune_minicpm(key_reader *r, lnl_model *model) {
+  lnl_hparams *hp = &model->hp;
+  read_scales(r, hp, 12.0f, 1.4f / sqrtf((float)hp->n_layer));
+  read_logit_divisor(r, hp, (float)hp->d_model / 256.0f);
+}
+
+static void tune_smollm3(key_reader *r, lnl_model *model) {
+  (void)r;
+  for (uint32_t i = 0; i < model->hp.n_layer; i++) model->layers[i].rope = (i + 1) % 4 != 0;
+}
+
+static void tune_gemma(key_reader *r, lnl_model *model) {
+  (void)r;
+  model->hp.embed_scale = sqrtf((float)model->hp.d_model);
+  model->hp.attn_scale = 1.0f / sqrtf((float)model->hp.d_head);
+}
+
+static void tune_gemma2(key_reader *r, lnl_model *model) {
+  lnl_hparams *hp = &model->hp;
+  tune_gemma(r, model);
+  read_window(r, model, 2, 4096);
+  read_window_base(r, model);
+  if (hp->n_layer == 46) hp->attn_scale = 1.0f / sqrtf((float)(hp->d_model / hp->n_head)); /* 27B */
+  hp->attn_softcap = key_float(r, "attn_logit_softcapping", 50.0f);
+  hp->logit_softcap = key_float(r, "final_logit_softcapping", 30.0f);
+}
+
+static void tune_gemma3(key_reader *r, lnl_model *model) {
+  lnl_hparams *hp = &model->hp;
+  tune_gemma(r, model);
+  hp->rope[ROPE_WINDOWED] = (rope_params){.base = 10000.0f, .scale = 1, .magnitude = 1};
+  read_window(r, model, 6, 0);
+  read_window_base(r, model);
+  if (hp->n_layer == 62) hp->attn_scale = 1.0f / sqrtf((float)(hp->d_model / hp->n_head)); /* 27B */
+  hp->logit_softcap = key_float(r, "final_logit_softcapping", 0);
+}
+
+static void tune_cohere2(key_reader *r, lnl_model *model) {
+  read_window(r, model, 4, 0);
+  model->hp.logit_scale = key_float(r, "logit_scale", 1);
+  for (uint32_t i = 0; i < model->hp.n_layer; i++) model->layers[i].rope = model->layers[i].windowed;
+}
+
+static void tune_exaone4(key_reader *r, lnl_model *model) {
+  if (model->hp.n_layer != 64) return; /* 32B alone has windows */
+  read_window(r, model, 4, 4096);
+  for (uint32_t i = 0; i < model->hp.n_layer; i++) model->layers[i].rope = model->layers[i].windowed;
+}
+
+/* OLMo 3 is olmo2 with windows, whose layers have the plain rotary embedding. */
+static void tune_olmo2(key_reader *r, lnl_model *model) {
+  rope_params *windowed = &model->hp.rope[ROPE_WINDOWED];
+  *windowed = (rope_params){.base = windowed->base, .scale = 1, .magnitude = 1};
+  read_window(r, model, 4, 0);
+}
+
+/* Grown contexts come as a factor of the base. */
+static void tune_hunyuan(key_reader *r, lnl_model *model) {
+  lnl_hparams *hp = &model->hp;
+  float alpha = key_float(r, "rope.scaling.alpha", 0), d = (float)hp->d_head;
+  if (alpha > 0 && d > 2) hp->rope[ROPE_GLOBAL].base *= powf(alpha, d / (d - 2));
+}
+
+static void tune_gpt_oss(key_reader *r, lnl_model *model) {
+  read_window(r, model, 2, 0);
+  read_window_base(r, model);
+  model->hp.gating = GATING_SOFTMAX_OF_CHOSEN;
+  model->hp.expert_norm = false;
+}
+
+static void tune_qwen2moe(key_reader *r, lnl_model *model) {
+  lnl_hparams *hp = &model->hp;
+  (void)r;
+  hp->expert_norm = false;
+  if (hp->d_ff_shared == 0) hp->d_ff_shared = hp->d_ff;
+}
+
+/* --- the rows ------------------------------------------------------------------ */
 
 static const arch_row rows[] = {
-    {
-        .name = "llama",
-        .required = ROLE_BIT(ROLE_TOKEN_EMBD) | ROLE_BIT(ROLE_OUTPUT_NORM) | ROLE_BIT(ROLE_ATTN_NORM) |
-                    ROLE_BIT(ROLE_ATTN_Q) | ROLE_BIT(ROLE_ATTN_K) | ROLE_BIT(ROLE_ATTN_V) |
-                    ROLE_BIT(ROLE_ATTN_OUTPUT) | ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_FFN_GATE) |
-                    ROLE_BIT(ROLE_FFN_UP) | ROLE_BIT(ROLE_FFN_DOWN),
-        .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_FREQS) | ROLE_BIT(ROLE_ATTN_Q_BIAS) |
-                    ROLE_BIT(ROLE_ATTN_K_BIAS) | ROLE_BIT(ROLE_ATTN_V_BIAS) |
-                    ROLE_BIT(ROLE_ATTN_OUTPUT_BIAS) | ROLE_BIT(ROLE_FFN_GATE_BIAS) |
-                    ROLE_BIT(ROLE_FFN_UP_BIAS) | ROLE_BIT(ROLE_FFN_DOWN_BIAS) | ROLE_BIT(ROLE_ATTN_Q_SCALE) |
-                    ROLE_BIT(ROLE_ATTN_K_SCALE) | ROLE_BIT(ROLE_ATTN_V_SCALE) |
-                    ROLE_BIT(ROLE_ATTN_OUTPUT_SCALE) | ROLE_BIT(ROLE_FFN_GATE_SCALE) |
-                    ROLE_BIT(ROLE_FFN_UP_SCALE) | ROLE_BIT(ROLE_FFN_DOWN_SCALE),
-        .rope = ROPE_NORM,
-        .build = build_llama,
-    },
+    {.name = "llama",
+     .required = LIST(EMBED, NORMS, QKV, GATED, EXPERTS),
+     .optional = LIST(COMMON, FREQS, ROLE_ATTN_OUTPUT_BIAS, FFN_BIAS, EXPERT_MORE),
+     .flags = ARCH_FFN_SCALE},
+    {.name = "mistral3",
+     .required = LIST(EMBED, NORMS, QKV, GATED, EXPERTS),
+     .optional = LIST(COMMON, FREQS, ROLE_ATTN_OUTPUT_BIAS, FFN_BIAS, EXPERT_MORE),
+     .flags = ARCH_FFN_SCALE,
+     .tune = tune_mistral3},
+    {.name = "qwen2",
+     .required = LIST(EMBED, NORMS, QKV, GATED),
+     .optional = LIST(COMMON, ROLE_OUTPUT_BIAS),
+     .rope = ROPE_NEOX},
+    {.name = "qwen2moe",
+     .required = LIST(EMBED, NORMS, QKV, EXPERTS, SHARED, ROLE_SHARED_ROUTER),
+     .optional = LIST(COMMON),
+     .rope = ROPE_NEOX,
+     .tune = tune_qwen2moe},
+    {.name = "qwen3",
+     .required = LIST(EMBED, NORMS, QKV, GATED, QK_NORM),
+     .optional = LIST(COMMON),
+     .flags = ARCH_FFN_SCALE,
+     .rope = ROPE_NEOX},
+    {.name = "qwen3moe",
+     .required = LIST(EMBED, NORMS, QKV, QK_NORM, EXPERTS),
+     .optional = LIST(COMMON, EXPERT_MORE),
+     .rope = ROPE_NEOX},
+    {.name = "gemma",
+     .required = LIST(EMBED, NORMS, QKV, GATED),
+     .optional = LIST(COMMON),
+     .rope = ROPE_NEOX,
+     .act = FFN_GELU,
+     .tune = tune_gemma},
+    {.name = "gemma2",
+     .required = LIST(EMBED, NORMS, QKV, GATED, POST),
+     .optional = LIST(COMMON),
+     .rope = ROPE_NEOX,
+     .act = FFN_GELU,
+     .tune = tune_gemma2},
+    {.name = "gemma3",
+     .required = LIST(EMBED, NORMS, QKV, GATED, POST, QK_NORM),
+     .optional = LIST(COMMON),
+     .rope = ROPE_NEOX,
+     .act = FFN_GELU,
+     .tune = tune_gemma3},
+    {.name = "phi2",
+     .required = LIST(EMBED, ROLE_ATTN_NORM, QKV, UNGATED, NORM_BIAS, ROLE_OUTPUT, ROLE_OUTPUT_BIAS,
+                      ROLE_ATTN_OUTPUT_BIAS, ROLE_FFN_UP_BIAS, ROLE_FFN_DOWN_BIAS),
+     .optional = LIST(COMMON),
+     .flags = ARCH_LAYER_NORM | ARCH_PARALLEL,
+     .rope = ROPE_NEOX,
+     .act = FFN_GELU},
+    {.name = "phi3",
+     .required = LIST(EMBED, NORMS, QKV, UNGATED),
+     .optional = LIST(COMMON, ROLE_ROPE_LONG, ROLE_ROPE_SHORT),
+     .flags = ARCH_FUSED_GATE,
+     .rope = ROPE_NEOX},
+    {.name = "smollm3",
+     .required = LIST(EMBED, NORMS, QKV, GATED),
+     .optional = LIST(COMMON),
+     .tune = tune_smollm3},
+    {.name = "granite",
+     .required = LIST(EMBED, NORMS, QKV, GATED),
+     .optional = LIST(COMMON, FREQS, ROLE_ATTN_OUTPUT_BIAS, FFN_BIAS),
+     .tune = tune_granite},
+    {.name = "granitemoe",
+     .required = LIST(EMBED, NORMS, QKV, GATED, EXPERTS),
+     .optional = LIST(COMMON, FREQS, ROLE_ATTN_OUTPUT_BIAS, FFN_BIAS, SHARED),
+     .tune = tune_granite},
+    {.name = "minicpm",
+     .required = LIST(EMBED, NORMS, QKV, GATED),
+     .optional = LIST(COMMON, FREQS, ROLE_ATTN_OUTPUT_BIAS, FFN_BIAS),
+     .tune = tune_minicpm},
+    {.name = "olmo2",
+     .required = LIST(EMBED, ROLE_OUTPUT, QKV, GATED, QK_NORM, POST),
+     .optional = LIST(ROLE_OUTPUT_SCALE, ROLE_ATTN_OUTPUT_SCALE),
+     .ignored = LIST(ROLE_ATTN_Q_BIAS, ROLE_ATTN_K_BIAS, ROLE_ATTN_V_BIAS),
+     .flags = ARCH_WHOLE_QK_NORM,
+     .rope = ROPE_NEOX,
+     .tune = tune_olmo2},
+    {.name = "exaone4",
+     .required = LIST(EMBED, QKV, GATED, QK_NORM, POST),
+     .optional = LIST(COMMON, ROLE_ROPE_FREQS),
+     .rope = ROPE_NEOX,
+     .tune = tune_exaone4},
+    {.name = "glm4",
+     .required = LIST(EMBED, NORMS, QKV, UNGATED, POST),
+     .optional = LIST(COMMON),
+     .flags = ARCH_FUSED_GATE,
+     .rope = ROPE_NORM},
+    {.name = "cohere2",
+     .required = LIST(EMBED, ROLE_ATTN_NORM, QKV, GATED),
+     .optional = LIST(COMMON),
+     .flags = ARCH_LAYER_NORM | ARCH_PARALLEL | ARCH_FFN_SCALE,
+     .tune = tune_cohere2},
+    {.name = "gpt2",
+     .required = LIST(EMBED, NORMS, QKV, UNGATED, NORM_BIAS, ROLE_FFN_NORM_BIAS, ROLE_POSITION_EMBD,
+                      ROLE_ATTN_OUTPUT_BIAS, ROLE_FFN_UP_BIAS, ROLE_FFN_DOWN_BIAS),
+     .optional = LIST(COMMON),
+     .flags = ARCH_LAYER_NORM,
+     .rope = ROPE_NONE,
+     .act = FFN_GELU},
+    {.name = "starcoder2",
+     .required = LIST(EMBED, NORMS, QKV, UNGATED, NORM_BIAS, ROLE_FFN_NORM_BIAS),
+     .optional = LIST(COMMON, ROLE_ATTN_OUTPUT_BIAS, ROLE_FFN_UP_BIAS, ROLE_FFN_DOWN_BIAS),
+     .flags = ARCH_LAYER_NORM,
+     .rope = ROPE_NEOX,
+     .act = FFN_GELU},
+    {.name = "stablelm",
+     .required = LIST(EMBED, ROLE_OUTPUT, ROLE_ATTN_NORM, QKV, GATED, NORM_BIAS),
+     .optional = LIST(COMMON, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS),
+     .flags = ARCH_LAYER_NORM,
+     .rope = ROPE_NEOX},
+    {.name = "hunyuan-dense",
+     .required = LIST(EMBED, NORMS, QKV, GATED, QK_NORM),
+     .optional = LIST(COMMON, FREQS),
+     .flags = ARCH_QK_NORM_AFTER_ROPE,
+     .rope = ROPE_NEOX,
+     .tune = tune_hunyuan},
+    {.name = "ernie4_5",
+     .required = LIST(EMBED, NORMS, QKV, GATED),
+     .optional = LIST(COMMON, ROLE_ATTN_OUTPUT_BIAS),
+     .flags = ARCH_FFN_SCALE},
+    {.name = "lfm2",
+     .required = LIST(ROLE_TOKEN_EMBD, ROLE_TOKEN_EMBD_NORM, NORMS, QKV, GATED, QK_NORM, ROLE_CONV_IN,
+                      ROLE_CONV_OUT, ROLE_CONV_KERNEL),
+     .optional = LIST(COMMON),
+     .rope = ROPE_NEOX},
+    {.name = "gpt-oss",
+     .required = LIST(EMBED, ROLE_OUTPUT, ROLE_ATTN_NORM, ROLE_ATTN_POST_NORM, QKV, EXPERTS, ROLE_ATTN_SINKS,
+                      ROLE_ATTN_OUTPUT_BIAS, ROLE_ROUTER_BIAS, ROLE_EXPERT_GATE_BIAS, ROLE_EXPERT_UP_BIAS,
+                      ROLE_EXPERT_DOWN_BIAS),
+     .optional = LIST(COMMON),
+     .flags = ARCH_POST_ATTN_IS_FFN,
+     .rope = ROPE_NEOX,
+     .act = FFN_SWIGLU_OAI,
+     .tune = tune_gpt_oss},
 };
 
 const arch_row *arch_find(lnl_span name) {
@@ -115,3 +312,19 @@ const arch_row *arch_list(uint32_t *count) {
   *count = (uint32_t)(sizeof rows / sizeof *rows);
   return rows;
 }
+
+bool arch_has(const arch_row *row, arch_flag flag) { return (row->flags & flag) != 0; }
+
+static bool lists(const uint8_t *roles, weight_role role) {
+  for (; *roles != END; roles++) {
+    if (*roles == role) return true;
+  }
+  return false;
+}
+
+bool arch_uses(const arch_row *row, weight_role role, bool *required) {
+  *required = lists(row->required, role);
+  return *required || lists(row->optional, role);
+}
+
+bool arch_ignores(const arch_row *row, weight_role role) { return row->ignored && lists(row->ignored, role); }

@@ -113,7 +113,7 @@ static uint64_t weights_at_q4_k(const lnl_engine *e) {
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < e->model.weight_count; i++) {
     const lnl_weight *w = &e->model.weights[i];
-    uint64_t values = w->stored->shape[0] * w->stored->shape[1];
+    uint64_t values = model_value_count(w);
     uint64_t small = model_role_is_vector(w->role) ? w->place.resident_bytes : values / 256 * 144;
     bytes += align_up(u64_min(w->place.resident_bytes, small), MEM_ALIGN);
   }

@@ -161,16 +161,16 @@ static void place_weights(lnl_engine *e) {
     place_query query = {
         .host = &e->host,
         .vector = model_role_is_vector(w->role),
-        .embedding = w->role == ROLE_TOKEN_EMBD,
+        .embedding = model_role_use(w->role) == USE_EMBED,
         .also_output = w->role == ROLE_TOKEN_EMBD && e->model.tied_output,
         .stored_f32 = w->form->type == TYPE_F32,
         .kernel = w->form->kernel,
         .stored_bytes = t->bytes,
-        .value_count = t->shape[0] * t->shape[1],
+        .value_count = model_value_count(w),
         .tight = e->tight,
     };
-    if (w->form->packing) {
-      uint64_t groups = (t->shape[1] + FORM_GROUP - 1) / FORM_GROUP;
+    if (w->form->packing && model_can_pack(&e->model, w)) {
+      uint64_t groups = (model_row_count(w) + FORM_GROUP - 1) / FORM_GROUP;
       query.packed_kernel = w->form->packing->kernel;
       query.packed_bytes = groups * form_group_bytes(w->form, t->shape[0]);
     }
@@ -234,8 +234,9 @@ const lnl_budget *lnl_get_budget(const lnl_engine *e) { return &e->budget; }
 
 lnl_status engine_layout_tables(lnl_engine *e, lnl_arena *arena) {
   if (e->tok_kind != TOK_NONE) LNL_TRY(tok_layout(arena, &e->shards[0], &e->tok, &e->error));
-  e->inverse_freq = arena_take(arena, (uint64_t)e->model.hp.n_rot / 2 * sizeof(float));
-  if (e->inverse_freq) exec_inverse_freq(e->inverse_freq, e->model.hp.n_rot, e->model.hp.rope_base);
+  const lnl_hparams *hp = &e->model.hp;
+  e->inverse_freq = arena_take(arena, (uint64_t)ROPE_SET_COUNT * (hp->n_rot / 2) * sizeof(float));
+  if (e->inverse_freq) exec_inverse_freq(e->inverse_freq, hp->n_rot, hp->rope);
   return LNL_OK;
 }
 

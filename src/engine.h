@@ -87,6 +87,7 @@ struct lnl_engine {
   /* session */
   uint32_t n_past;      /* positions in the cache */
   uint32_t n_total;     /* ids in the history, n_past included */
+  bool long_text;       /* the positions in the cache were computed with factors for long texts */
   bool full;            /* one id was sampled beyond the context */
   uint32_t step_limit;  /* of one lnl_eval; 0: none */
   bool running;         /* exec is suspended in the middle of a step */

@@ -3,80 +3,108 @@
 #include <math.h>
 #include <string.h>
 
+#include "exec_ops.h"
 #include "kernels/kernels.h"
 
 /* A kernel call covers at most this many rows: engines swap baseline code for
  * optimised code between calls only, so one long call would stay slow. */
 enum { ROWS_PER_CALL = 256, ROW_UNIT = 16 };
 
-typedef struct operands {
-  const plan_step *step;
-  const plan_value *out, *in0, *in1; /* NULL where there is none */
-  const lnl_weight *weight;
-  uint32_t thread, thread_count;
-  uint32_t begin, end; /* this thread's rows of out (or in0), for steps shared by tokens */
-} operands;
-
-static float *f32_at(const lnl_exec *x, const plan_value *v, uint32_t row) {
+float *exec_f32(const lnl_exec *x, const plan_value *v, uint32_t row) {
   return (float *)(void *)(x->slab + v->offset) + (size_t)row * v->cols;
 }
 
 static lnl_q8 q8_at(const lnl_exec *x, const plan_value *v) {
-  uint32_t rows = v->rows == ROWS_TOKENS ? x->plan->token_rows : x->plan->output_rows;
-  return q8_view(x->slab + v->offset, v->cols, rows);
+  return q8_view(x->slab + v->offset, v->cols, plan_value_rows(x->plan, v->rows));
 }
 
 /* Rows of a value that this run computes. */
 static uint32_t row_count(const lnl_exec *x, const plan_value *v) {
-  return v->rows == ROWS_TOKENS ? x->n_tok : x->n_tok - x->output_begin;
+  switch (v->rows) {
+  case ROWS_TOKENS:
+    return x->n_tok;
+  case ROWS_OUTPUT:
+    return x->n_tok - x->output_begin;
+  case ROWS_ROUTED:
+    return x->n_tok * x->model->hp.n_expert_used;
+  case ROWS_ONE:
+    return 1;
+  }
+  return 0;
 }
 
-static void op_embed(const lnl_exec *x, const operands *o) {
-  const lnl_form *form = o->weight->form;
-  uint32_t k = o->out->cols;
-  for (uint32_t t = o->begin; t < o->end; t++) {
-    uint32_t id = (uint32_t)x->tokens[t];
-    if (o->weight->place.hold == HOLD_PACKED) {
-      const uint8_t *group = o->weight->data + id / FORM_GROUP * form_group_bytes(form, k);
-      form->packing->decode_row(group, id % FORM_GROUP, f32_at(x, o->out, t), k);
-    } else {
-      form->decode(o->weight->data + id * form_row_bytes(form, k), f32_at(x, o->out, t), k);
-    }
+/* One row of a matrix that is looked up, as floats. */
+static void decode_row(const lnl_weight *w, uint32_t row, float *out, uint32_t k) {
+  const lnl_form *form = w->form;
+  if (w->place.hold == HOLD_PACKED) {
+    const uint8_t *group = w->data + row / FORM_GROUP * form_group_bytes(form, k);
+    form->packing->decode_row(group, row % FORM_GROUP, out, k);
+  } else {
+    form->decode(w->data + row * form_row_bytes(form, k), out, k);
   }
 }
 
-static void op_rope_table(const lnl_exec *x, const operands *o) {
+void op_embed(const lnl_exec *x, const operands *o) {
+  for (uint32_t t = o->begin; t < o->end; t++)
+    decode_row(o->weight, (uint32_t)x->tokens[t], exec_f32(x, o->out, t), o->out->cols);
+}
+
+void op_embed_position(const lnl_exec *x, const operands *o) {
+  for (uint32_t t = o->begin; t < o->end; t++)
+    decode_row(o->weight, x->position + t, exec_f32(x, o->out, t), o->out->cols);
+}
+
+/* How much of pair i keeps its angle where YaRN scales the others. */
+static double yarn_keep(const rope_params *rope, uint32_t i) {
+  double at = ((double)i - (double)rope->ramp_low) / fmax(0.001, (double)(rope->ramp_high - rope->ramp_low));
+  return 1 - fmin(1, fmax(0, at));
+}
+
+void op_rope_table(const lnl_exec *x, const operands *o) {
   uint32_t half = o->out->cols / 2;
-  const float *factors = o->weight ? (const float *)(const void *)o->weight->data : NULL;
+  const rope_params *rope = &x->model->hp.rope[o->step->rope];
+  const float *inverse_freq = x->inverse_freq + o->step->rope * half;
+  const lnl_weight *w = x->long_text && o->weight_more ? o->weight_more : o->weight;
+  const float *factors = w ? (const float *)(const void *)w->data : NULL;
   for (uint32_t t = o->begin; t < o->end; t++) {
-    float *cos_row = f32_at(x, o->out, t), *sin_row = cos_row + half;
-    double position = (double)(x->position + t) * (double)x->model->hp.rope_scale;
+    float *cos_row = exec_f32(x, o->out, t), *sin_row = cos_row + half;
     for (uint32_t i = 0; i < half; i++) {
-      double angle = position * (double)x->inverse_freq[i];
+      double angle = (double)(x->position + t) * (double)inverse_freq[i];
       if (factors) angle /= (double)factors[i];
-      cos_row[i] = (float)cos(angle);
-      sin_row[i] = (float)sin(angle);
+      double keep = rope->yarn ? yarn_keep(rope, i) : 0;
+      angle = keep * angle + (1 - keep) * angle * (double)rope->scale;
+      cos_row[i] = (float)cos(angle) * rope->magnitude;
+      sin_row[i] = (float)sin(angle) * rope->magnitude;
     }
   }
 }
 
-static void op_rms_norm(const lnl_exec *x, const operands *o) {
+static void normalise(const lnl_exec *x, const operands *o,
+                      void (*norm)(float *, const float *, const float *, uint32_t, float)) {
   const float *w = (const float *)(const void *)o->weight->data;
+  const uint32_t parts = o->step->n_head, n = o->out->cols / parts;
   for (uint32_t t = o->begin; t < o->end; t++) {
-    rms_norm(f32_at(x, o->out, t), f32_at(x, o->in0, t), w, o->out->cols, x->model->hp.rms_eps);
+    float *y = exec_f32(x, o->out, t);
+    const float *from = exec_f32(x, o->in0, t);
+    for (uint32_t i = 0; i < parts; i++) norm(y + i * n, from + i * n, w, n, x->model->hp.eps);
   }
 }
+void op_rms_norm(const lnl_exec *x, const operands *o) { normalise(x, o, rms_norm); }
+void op_layer_norm(const lnl_exec *x, const operands *o) { normalise(x, o, layer_norm); }
 
-static void op_quant(const lnl_exec *x, const operands *o) {
+void op_quant(const lnl_exec *x, const operands *o) {
   uint32_t n = o->out->cols;
   lnl_q8 q = q8_at(x, o->out);
   for (uint32_t t = o->begin; t < o->end; t++) {
     quant_q8(q.q + (size_t)t * n, q.d + (size_t)t * (n / 32), q.sums + (size_t)t * (n / 16),
-             f32_at(x, o->in0, t), n);
+             exec_f32(x, o->in0, t), n);
   }
 }
 
-static void op_matmul(const lnl_exec *x, const operands *o) {
+/* Rows of out for the rows begin.. of in0, n_tok of them, from w's row
+ * row_begin on: this thread's share, a bounded number a call. */
+static void product(const lnl_exec *x, const operands *o, uint32_t row_begin, uint32_t begin,
+                    uint32_t n_tok) {
   const lnl_form *form = o->weight->form;
   uint32_t k = (uint32_t)o->weight->stored->shape[0];
   bool packed = o->weight->place.hold == HOLD_PACKED;
@@ -85,14 +113,18 @@ static void op_matmul(const lnl_exec *x, const operands *o) {
       .w = o->weight->data,
       .row_bytes = packed ? form_group_bytes(form, k) : form_row_bytes(form, k),
       .k = k,
-      .n_tok = row_count(x, o->out),
-      .y = f32_at(x, o->out, 0),
+      .n_tok = n_tok,
       .y_stride = o->out->cols,
   };
+  /* The kernels count rows from w's first group; y is of the part that is asked for. */
+  m.w += row_begin / (packed ? FORM_GROUP : 1) * m.row_bytes;
+  m.y = exec_f32(x, o->out, begin);
   if (form->activation == ACT_Q8) {
-    m.x_q8 = q8_at(x, o->in0);
+    lnl_q8 q = q8_at(x, o->in0);
+    size_t at = (size_t)begin * k;
+    m.x_q8 = (lnl_q8){q.q + at, q.d + at / 32, q.sums + at / 16};
   } else {
-    m.x_f32 = f32_at(x, o->in0, 0);
+    m.x_f32 = exec_f32(x, o->in0, begin);
   }
   pool_range rows = pool_split(o->out->cols, ROW_UNIT, o->thread, o->thread_count);
   for (uint32_t row = rows.begin; row < rows.end; row = m.row_end) {
@@ -102,25 +134,28 @@ static void op_matmul(const lnl_exec *x, const operands *o) {
   }
 }
 
-static void op_add_bias(const lnl_exec *x, const operands *o) {
-  for (uint32_t t = o->begin; t < o->end; t++) {
-    vec_add(f32_at(x, o->out, t), (const float *)(const void *)o->weight->data, o->out->cols);
+void op_matmul(const lnl_exec *x, const operands *o) {
+  product(x, o, o->step->row_begin, 0, row_count(x, o->out));
+}
+
+void op_expert_matmul(const lnl_exec *x, const operands *o) {
+  const uint32_t *first = exec_u32(x, o->in1, 0);
+  for (uint32_t e = 0; e < x->model->hp.n_expert; e++) {
+    if (first[e] == first[e + 1]) continue;
+    product(x, o, e * o->out->cols, first[e], first[e + 1] - first[e]);
   }
 }
 
-static void op_scale(const lnl_exec *x, const operands *o) {
-  float scale = *(const float *)(const void *)o->weight->data;
-  for (uint32_t t = o->begin; t < o->end; t++) {
-    float *y = f32_at(x, o->out, t);
-    for (uint32_t i = 0; i < o->out->cols; i++) y[i] *= scale;
-  }
+void op_add_bias(const lnl_exec *x, const operands *o) {
+  const float *bias = (const float *)(const void *)o->weight->data + o->step->row_begin;
+  for (uint32_t t = o->begin; t < o->end; t++) vec_add(exec_f32(x, o->out, t), bias, o->out->cols);
 }
 
-static void op_rope(const lnl_exec *x, const operands *o) {
+void op_rope(const lnl_exec *x, const operands *o) {
   uint32_t n_rot = o->in0->cols, n_head = o->step->n_head;
   for (uint32_t t = o->begin; t < o->end; t++) {
-    const float *table = f32_at(x, o->in0, t);
-    float *row = f32_at(x, o->out, t);
+    const float *table = exec_f32(x, o->in0, t);
+    float *row = exec_f32(x, o->out, t);
     if (x->model->arch->rope == ROPE_NORM) {
       rope_norm(row, n_head, o->out->cols / n_head, n_rot, table, table + n_rot / 2);
     } else {
@@ -129,17 +164,18 @@ static void op_rope(const lnl_exec *x, const operands *o) {
   }
 }
 
-static void op_kv_store(const lnl_exec *x, const operands *o) {
+void op_kv_store(const lnl_exec *x, const operands *o) {
   for (uint32_t t = o->begin; t < o->end; t++) {
-    kv_store(x->kv, o->step->layer, x->position + t, f32_at(x, o->in0, t), f32_at(x, o->in1, t));
+    kv_store(x->kv, x->model->layers[o->step->layer].state_index, x->position + t, exec_f32(x, o->in0, t),
+             exec_f32(x, o->in1, t));
   }
 }
 
-static void op_attn(const lnl_exec *x, const operands *o) {
+void op_attn(const lnl_exec *x, const operands *o) {
   const lnl_hparams *hp = &x->model->hp;
   lnl_attn a = {
-      .k = kv_k(x->kv, o->step->layer),
-      .v = kv_v(x->kv, o->step->layer),
+      .k = kv_k(x->kv, x->model->layers[o->step->layer].state_index),
+      .v = kv_v(x->kv, x->model->layers[o->step->layer].state_index),
       .kv = kv_attn(x->kv->type),
       .n_ctx = x->kv->n_ctx,
       .n_head = hp->n_head,
@@ -154,8 +190,8 @@ static void op_attn(const lnl_exec *x, const operands *o) {
   uint32_t group = hp->n_head / hp->n_kv_head;
   uint32_t heads = x->n_tok == 1 || o->thread_count == 1 ? hp->n_kv_head : 1;
   for (uint32_t t = 0; t < x->n_tok; t++) {
-    a.q = f32_at(x, o->in0, t);
-    a.out = f32_at(x, o->out, t);
+    a.q = exec_f32(x, o->in0, t);
+    a.out = exec_f32(x, o->out, t);
     a.n_key = x->position + t + 1;
     if (heads > 1) {
       pool_range mine = pool_split(heads, 1, o->thread, o->thread_count);
@@ -173,19 +209,13 @@ static void op_attn(const lnl_exec *x, const operands *o) {
   }
 }
 
-static void op_add(const lnl_exec *x, const operands *o) {
+void op_add(const lnl_exec *x, const operands *o) {
   for (uint32_t t = o->begin; t < o->end; t++)
-    vec_add(f32_at(x, o->out, t), f32_at(x, o->in0, t), o->out->cols);
+    vec_add(exec_f32(x, o->out, t), exec_f32(x, o->in0, t), o->out->cols);
 }
 
-static void op_silu_mul(const lnl_exec *x, const operands *o) {
-  for (uint32_t t = o->begin; t < o->end; t++) {
-    silu_mul(f32_at(x, o->out, t), f32_at(x, o->in0, t), f32_at(x, o->in1, t), o->out->cols);
-  }
-}
-
-static void op_output_rows(const lnl_exec *x, const operands *o) {
-  memcpy(f32_at(x, o->out, 0), f32_at(x, o->in0, x->output_begin),
+void op_output_rows(const lnl_exec *x, const operands *o) {
+  memcpy(exec_f32(x, o->out, 0), exec_f32(x, o->in0, x->output_begin),
          (size_t)(x->n_tok - x->output_begin) * o->out->cols * sizeof(float));
 }
 
@@ -197,6 +227,10 @@ static void (*const op_table[OP_COUNT])(const lnl_exec *, const operands *) = {
 
 static const plan_value *value_at(const lnl_plan *plan, int32_t id) {
   return id == NO_VALUE ? NULL : &plan->values[id];
+}
+
+static const lnl_weight *weight_at(const lnl_exec *x, int32_t index) {
+  return index == NO_WEIGHT ? NULL : &x->model->weights[index];
 }
 
 /* One thread's share of the steps whose weights are there. */
@@ -211,20 +245,28 @@ static void run_steps(void *context, uint32_t thread) {
         .out = value_at(x->plan, s->out),
         .in0 = value_at(x->plan, s->in0),
         .in1 = value_at(x->plan, s->in1),
-        .weight = s->weight == NO_WEIGHT ? NULL : &x->model->weights[s->weight],
+        .weight = weight_at(x, s->weight),
+        .weight_more = weight_at(x, s->weight_more),
         .thread = thread,
         .thread_count = thread_count,
     };
     plan_share share = plan_op_share(s->op);
     if (share == SHARE_NONE && thread > 0) continue;
-    if (share == SHARE_TOKENS) {
-      pool_range mine = pool_split(row_count(x, o.out ? o.out : o.in0), 1, thread, thread_count);
+    if (share == SHARE_TOKENS || share == SHARE_ROUTED) {
+      uint32_t rows = share == SHARE_ROUTED ? x->n_tok : row_count(x, o.out ? o.out : o.in0);
+      pool_range mine = pool_split(rows, 1, thread, thread_count);
       if (mine.begin == mine.end) continue;
       o.begin = mine.begin;
       o.end = mine.end;
     }
     op_table[s->op](x, &o);
   }
+}
+
+/* The weight, if bytes of it are still to come. */
+static lnl_weight *incomplete(const lnl_model *model, int32_t index) {
+  lnl_weight *w = index == NO_WEIGHT ? NULL : &model->weights[index];
+  return w && w->loaded_bytes < w->place.stored_bytes ? w : NULL;
 }
 
 lnl_status exec_run(lnl_exec *x, lnl_weight **weight) {
@@ -235,12 +277,10 @@ lnl_status exec_run(lnl_exec *x, lnl_weight **weight) {
   uint32_t end = x->step_limit ? u32_min(last, x->step + x->step_limit) : last;
   lnl_weight *missing = NULL;
   for (x->ready_end = x->step; x->ready_end < end; x->ready_end++) {
-    int32_t index = plan->steps[x->ready_end].weight;
-    lnl_weight *w = index == NO_WEIGHT ? NULL : &x->model->weights[index];
-    if (w && w->loaded_bytes < w->place.stored_bytes) {
-      missing = w;
-      break;
-    }
+    const plan_step *s = &plan->steps[x->ready_end];
+    missing = incomplete(x->model, s->weight);
+    if (!missing) missing = incomplete(x->model, s->weight_more);
+    if (missing) break;
   }
   if (x->step < x->ready_end) {
     lnl_status status = pool_run(x->pool, run_steps, x);
@@ -254,8 +294,9 @@ lnl_status exec_run(lnl_exec *x, lnl_weight **weight) {
   return x->step < last ? LNL_MORE : LNL_OK;
 }
 
-const float *exec_logits(const lnl_exec *x) { return f32_at(x, &x->plan->values[x->plan->logits], 0); }
+const float *exec_logits(const lnl_exec *x) { return exec_f32(x, &x->plan->values[x->plan->logits], 0); }
 
-void exec_inverse_freq(float *table, uint32_t n_rot, float base) {
-  for (uint32_t i = 0; i < n_rot / 2; i++) table[i] = (float)pow((double)base, -2.0 * i / n_rot);
+void exec_inverse_freq(float *table, uint32_t n_rot, const rope_params rope[ROPE_SET_COUNT]) {
+  for (uint32_t set = 0; set < ROPE_SET_COUNT; set++)
+    for (uint32_t i = 0; i < n_rot / 2; i++) *table++ = (float)pow((double)rope[set].base, -2.0 * i / n_rot);
 }

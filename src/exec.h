@@ -11,7 +11,7 @@ typedef struct lnl_exec {
   const lnl_plan *plan;
   const lnl_model *model;
   const lnl_kv *kv;
-  const float *inverse_freq; /* [n_rot / 2]: rope_base ^ (-2i / n_rot) */
+  const float *inverse_freq; /* [ROPE_SET_COUNT][n_rot / 2]: base ^ (-2i / n_rot) */
   uint8_t *slab;             /* at least plan->slab_bytes, 64-byte aligned */
   lnl_pool *pool;            /* who computes; may have one thread */
   uint8_t *scratch;          /* [thread_count], scratch_bytes apart, 64-byte aligned */
@@ -19,6 +19,7 @@ typedef struct lnl_exec {
   const int32_t *tokens;     /* [n_tok] */
   uint32_t n_tok;            /* 1..plan->token_rows */
   uint32_t position;         /* of the first token */
+  bool long_text;            /* the factors for long texts, where the model has two sets, are in use */
   uint32_t output_begin;     /* first token whose logits are wanted; n_tok: none */
   uint32_t step;             /* where to go on: 0 at the start */
   uint32_t step_limit;       /* most steps a call; 0: all */
@@ -34,8 +35,8 @@ lnl_status exec_run(lnl_exec *x, lnl_weight **weight);
 /* Logits of the last complete run: [n_tok - output_begin, n_vocab]. */
 const float *exec_logits(const lnl_exec *x);
 
-/* Fills table [n / 2] with the inverse frequencies of rotary embedding.
- * Su et al., "RoFormer", 2021. */
-void exec_inverse_freq(float *table, uint32_t n_rot, float base);
+/* Fills table [ROPE_SET_COUNT][n_rot / 2] with the inverse frequencies of
+ * rotary embedding. Su et al., "RoFormer", 2021. */
+void exec_inverse_freq(float *table, uint32_t n_rot, const rope_params rope[ROPE_SET_COUNT]);
 
 #endif

@@ -246,7 +246,7 @@ static void json_plan(const lnl_engine *e, lnl_text *text, const char *name, con
           text,
           ",\"type\":\"%s\",\"form\":\"%s\",\"kernel\":\"%s\",\"weight_bytes\":%llu,\"weight_values\":%llu",
           w->form->name, place_hold_name(w->place.hold), w->place.kernel, ULL(w->place.resident_bytes),
-          ULL(w->stored->shape[0] * w->stored->shape[1]));
+          ULL(model_value_count(w)));
     }
     if (s->sync) text_addf(text, ",\"sync\":true");
     text_addf(text, "}");

@@ -103,6 +103,8 @@ bool gguf_find(const gguf *file, const char *key, gguf_value *value);
 /* Any integer or bool type that fits; false when absent or of another type. */
 bool gguf_get_u64(const gguf *file, const char *key, uint64_t *out);
 bool gguf_get_i64(const gguf *file, const char *key, int64_t *out);
+/* Item `index` of an array of integers or bools. */
+bool gguf_get_u64_at(const gguf *file, const char *key, uint64_t index, uint64_t *out);
 bool gguf_get_f32(const gguf *file, const char *key, float *out); /* f32 or f64 */
 bool gguf_get_bool(const gguf *file, const char *key, bool *out);
 bool gguf_get_string(const gguf *file, const char *key, lnl_span *out);

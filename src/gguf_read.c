@@ -89,39 +89,33 @@ bool gguf_find(const gguf *file, const char *key, gguf_value *value) {
   return false;
 }
 
-/* An integer or bool value as sign and magnitude. */
+/* A little-endian integer or bool as sign and magnitude. */
+static bool read_integer(gguf_type type, const uint8_t *at, bool *negative, uint64_t *magnitude) {
+  uint32_t bytes = gguf_scalar_bytes(type);
+  bool is_signed = type == GGUF_I8 || type == GGUF_I16 || type == GGUF_I32 || type == GGUF_I64;
+  bool is_unsigned = type == GGUF_U8 || type == GGUF_U16 || type == GGUF_U32 || type == GGUF_U64;
+  if (!is_signed && !is_unsigned && type != GGUF_BOOL) return false;
+  uint64_t raw = 0;
+  for (uint32_t i = bytes; i-- > 0;) raw = raw << 8 | at[i];
+  if (type == GGUF_BOOL) raw = raw != 0;
+  *negative = is_signed && raw >> (8 * bytes - 1);
+  *magnitude = *negative ? (0 - raw) & UINT64_MAX >> (64 - 8 * bytes) : raw;
+  return true;
+}
+
 static bool get_integer(const gguf *file, const char *key, bool *negative, uint64_t *magnitude) {
   gguf_value value;
-  if (!gguf_find(file, key, &value)) return false;
-  uint64_t raw = 0;
-  for (uint32_t i = gguf_scalar_bytes(value.type); i-- > 0;) raw = raw << 8 | value.bytes.data[i];
-  int64_t number = 0;
-  switch (value.type) {
-  case GGUF_BOOL:
-    raw = raw != 0;
-    break;
-  case GGUF_U8:
-  case GGUF_U16:
-  case GGUF_U32:
-  case GGUF_U64:
-    break;
-  case GGUF_I8:
-    number = (int8_t)raw;
-    break;
-  case GGUF_I16:
-    number = (int16_t)raw;
-    break;
-  case GGUF_I32:
-    number = (int32_t)raw;
-    break;
-  case GGUF_I64:
-    number = (int64_t)raw;
-    break;
-  default:
-    return false;
-  }
-  *negative = number < 0;
-  *magnitude = number < 0 ? 0 - (uint64_t)number : raw;
+  return gguf_find(file, key, &value) && read_integer(value.type, value.bytes.data, negative, magnitude);
+}
+
+bool gguf_get_u64_at(const gguf *file, const char *key, uint64_t index, uint64_t *out) {
+  gguf_value value;
+  bool negative;
+  uint64_t magnitude;
+  if (!gguf_find(file, key, &value) || value.type != GGUF_ARRAY || index >= value.item_count) return false;
+  const uint8_t *at = value.bytes.data + index * gguf_scalar_bytes(value.item_type);
+  if (!read_integer(value.item_type, at, &negative, &magnitude) || negative) return false;
+  *out = magnitude;
   return true;
 }
 

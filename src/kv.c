@@ -29,12 +29,19 @@ void kv_layout(lnl_kv *kv, lnl_arena *arena, const lnl_hparams *hp, kv_type type
   };
   kv->k_stride = align_up(attn_kv_bytes(kv_attn(type), n_ctx, hp->n_kv_head, hp->d_head), MEM_ALIGN);
   kv->v_stride = align_up(attn_kv_bytes(kv_attn(type), n_ctx, hp->n_kv_head, hp->d_value), MEM_ALIGN);
-  kv->k = arena_take(arena, hp->n_layer * kv->k_stride);
-  kv->v = arena_take(arena, hp->n_layer * kv->v_stride);
+  kv->conv_stride =
+      align_up((uint64_t)(u32_max(hp->conv_len, 1) - 1) * hp->d_model * sizeof(float), MEM_ALIGN);
+  kv->k = arena_take(arena, hp->n_attn_layer * kv->k_stride);
+  kv->v = arena_take(arena, hp->n_attn_layer * kv->v_stride);
+  kv->conv = arena_take(arena, hp->n_conv_layer * kv->conv_stride);
 }
 
 uint8_t *kv_k(const lnl_kv *kv, uint32_t layer) { return kv->k + layer * kv->k_stride; }
 uint8_t *kv_v(const lnl_kv *kv, uint32_t layer) { return kv->v + layer * kv->v_stride; }
+
+float *kv_conv(const lnl_kv *kv, uint32_t layer) {
+  return (float *)(void *)(kv->conv + layer * kv->conv_stride);
+}
 
 void kv_store(const lnl_kv *kv, uint32_t layer, uint32_t position, const float *k, const float *v) {
   LNL_ASSERT(position < kv->n_ctx);

@@ -1,7 +1,8 @@
-/* The key-value cache: for each layer K (rows of d_head values a position and kv
- * head) and V (of d_value), laid out as attn_kv in kernels/kernels.h says; one
- * block of the session scope. Values are quantised as they are written: a
- * position's bytes depend on its own row only. */
+/* What a session keeps of earlier positions. For each layer with attention K (rows of d_head values a
+ * position and kv head) and V (of d_value), laid out as attn_kv in kernels/kernels.h says; one block of the
+ * session scope. Values are quantised as they are written: a position's bytes depend on its own row only. For
+ * each layer with a short convolution its last inputs, f32 [conv_len - 1, d_model]. Layers are counted by
+ * lnl_layer.state_index. */
 #ifndef LNL_KV_H
 #define LNL_KV_H
 
@@ -20,7 +21,9 @@ typedef struct lnl_kv {
   uint32_t n_ctx;
   uint32_t n_kv_head, d_head, d_value;
   uint64_t k_stride, v_stride; /* bytes of one layer's K and V, 64-byte aligned */
+  uint64_t conv_stride;        /* bytes of one layer's last inputs */
   uint8_t *k, *v;              /* of layer 0; the others follow */
+  uint8_t *conv;
 } lnl_kv;
 
 /* The type that KV_AUTO stands for; other types stand for themselves. */
@@ -34,6 +37,7 @@ void kv_layout(lnl_kv *kv, lnl_arena *arena, const lnl_hparams *hp, kv_type type
 /* Where the K and V of a layer begin. */
 uint8_t *kv_k(const lnl_kv *kv, uint32_t layer);
 uint8_t *kv_v(const lnl_kv *kv, uint32_t layer);
+float *kv_conv(const lnl_kv *kv, uint32_t layer);
 /* Writes one position's K and V rows ([n_kv_head, d]) of a layer. */
 void kv_store(const lnl_kv *kv, uint32_t layer, uint32_t position, const float *k, const float *v);
 const char *kv_type_name(kv_type type);

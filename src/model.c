@@ -1,6 +1,5 @@
 #include "model.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "arch.h"
@@ -8,173 +7,88 @@
 #include "fmt.h"
 #include "mem.h"
 
-enum { MAX_LAYERS = 1024, MAX_DIM = 1 << 24, KEY_BYTES = 128 };
-
 static const struct weight_row {
   const char *name;
-  bool per_layer;
+  weight_part part;
   weight_use use;
   weight_dim dim0, dim1;
 } weight_rows[ROLE_COUNT] = {
-#define LNL_WEIGHT(ROLE, name, per_layer, use, dim0, dim1)                                                   \
-  {name, per_layer, USE_##use, DIM_##dim0, DIM_##dim1},
+#define LNL_WEIGHT(ROLE, name, part, use, dim0, dim1) {name, PART_##part, USE_##use, DIM_##dim0, DIM_##dim1},
 #include "weights.inc"
 #undef LNL_WEIGHT
 };
 
-/* --- keys -------------------------------------------------------------------- */
-
-/* Reads the keys of one architecture, remembering the first failure. */
-typedef struct key_reader {
-  const gguf *file;
-  const char *prefix; /* general.architecture */
-  lnl_error *error;
-  lnl_status status;
-} key_reader;
-
-static void key_name(const key_reader *r, const char *suffix, char key[KEY_BYTES]) {
-  fmt_print(key, KEY_BYTES, "%s.%s", r->prefix, suffix);
-}
-
-static void fail(key_reader *r, lnl_status status, const char *key, const char *what) {
-  if (r->status == LNL_OK) r->status = error_set(r->error, status, "metadata key '%s' %s", key, what);
-}
-
-/* An integer in 1..max, or the fallback when the key is absent (0: required). */
-static uint32_t read_count(key_reader *r, const char *suffix, uint32_t max, uint32_t fallback) {
-  char key[KEY_BYTES];
-  key_name(r, suffix, key);
-  gguf_value value;
-  uint64_t n = 0;
-  if (!gguf_find(r->file, key, &value)) {
-    if (fallback == 0) fail(r, LNL_MISSING_KEY, key, "is missing");
-    return fallback;
-  }
-  if (value.type == GGUF_ARRAY) {
-    fail(r, LNL_UNSUPPORTED_FEATURE, key, "is an array: values that differ by layer are not supported");
-    return 1;
-  }
-  if (!gguf_get_u64(r->file, key, &n)) {
-    fail(r, LNL_MISSING_KEY, key, "is not an unsigned integer");
-  } else if (n == 0 || n > max) {
-    fail(r, LNL_GGUF_LIMIT, key, "is out of range");
-    n = 1;
-  }
-  return (uint32_t)u64_max(n, 1);
-}
-
-static float read_float(key_reader *r, const char *suffix, float fallback) {
-  char key[KEY_BYTES];
-  key_name(r, suffix, key);
-  float v = fallback;
-  gguf_value value;
-  if (!gguf_find(r->file, key, &value)) return fallback;
-  if (!gguf_get_f32(r->file, key, &v)) {
-    fail(r, LNL_MISSING_KEY, key, "is not a number");
-  } else if (!isfinite(v)) {
-    fail(r, LNL_GGUF_LIMIT, key, "is not finite");
-  }
-  return v;
-}
-
-static void refuse_if_set(key_reader *r, const char *suffix, const char *what) {
-  char key[KEY_BYTES];
-  key_name(r, suffix, key);
-  uint64_t n = 0;
-  if (gguf_get_u64(r->file, key, &n) && n > 0) fail(r, LNL_UNSUPPORTED_FEATURE, key, what);
-}
-
-static void read_rope(key_reader *r, lnl_hparams *hp) {
-  char key[KEY_BYTES];
-  key_name(r, "rope.dimension_count", key);
-  hp->n_rot = read_count(r, "rope.dimension_count", MAX_DIM, hp->d_head);
-  if (hp->n_rot > hp->d_head || hp->n_rot % 2) {
-    fail(r, LNL_GGUF_LIMIT, key, "must be even and at most the head size");
-  }
-  key_name(r, "rope.freq_base", key);
-  hp->rope_base = read_float(r, "rope.freq_base", 10000.0f);
-  if (!(hp->rope_base > 0)) fail(r, LNL_GGUF_LIMIT, key, "must be positive");
-
-  key_name(r, "rope.scaling.type", key);
-  lnl_span type = {0};
-  float factor = read_float(r, "rope.scaling.factor", 0.0f);
-  if (factor == 0.0f) factor = read_float(r, "rope.scale_linear", 0.0f);
-  hp->rope_scale = 1.0f;
-  if (gguf_get_string(r->file, key, &type) && !span_equals(type, "none")) {
-    if (!span_equals(type, "linear")) {
-      if (r->status == LNL_OK) {
-        r->status = error_set(r->error, LNL_UNSUPPORTED_FEATURE,
-                              "rope scaling '%.*s' (key '%s') is not supported; supported: none, linear, and "
-                              "frequency factors (rope_freqs.weight)",
-                              (int)u64_min(type.bytes, 64), (const char *)type.data, key);
-      }
-      return;
-    }
-  }
-  /* A factor of 0 stands for "not set" in converted files. */
-  if (factor > 0.0f && !span_equals(type, "none")) hp->rope_scale = 1.0f / factor;
-}
-
-static lnl_status read_hparams(lnl_model *model, const gguf *file, lnl_error *error) {
-  key_reader r = {.file = file, .prefix = model->arch->name, .error = error};
-  lnl_hparams *hp = &model->hp;
-  hp->n_layer = read_count(&r, "block_count", MAX_LAYERS, 0);
-  hp->d_model = read_count(&r, "embedding_length", MAX_DIM, 0);
-  hp->d_ff = read_count(&r, "feed_forward_length", MAX_DIM, 0);
-  hp->n_ctx_train = read_count(&r, "context_length", UINT32_MAX / 2, 0);
-  hp->n_head = read_count(&r, "attention.head_count", MAX_DIM, 0);
-  hp->n_kv_head = read_count(&r, "attention.head_count_kv", MAX_DIM, hp->n_head);
-  if (r.status < 0) return r.status;
-  if (hp->n_head % hp->n_kv_head) {
-    return error_set(error, LNL_UNSUPPORTED_FEATURE,
-                     "%u attention heads cannot share %u key-value heads evenly", hp->n_head, hp->n_kv_head);
-  }
-  hp->d_head = read_count(&r, "attention.key_length", MAX_DIM, u32_max(hp->d_model / hp->n_head, 1));
-  hp->d_value = read_count(&r, "attention.value_length", MAX_DIM, hp->d_head);
-  char key[KEY_BYTES];
-  key_name(&r, "attention.layer_norm_rms_epsilon", key);
-  if (!gguf_get_f32(file, key, &hp->rms_eps)) fail(&r, LNL_MISSING_KEY, key, "is missing");
-  if (!(hp->rms_eps >= 0 && hp->rms_eps <= 1)) fail(&r, LNL_GGUF_LIMIT, key, "must be from 0 to 1");
-  hp->attn_scale = read_float(&r, "attention.scale", 0.0f);
-  if (hp->attn_scale == 0.0f) hp->attn_scale = 1.0f / sqrtf((float)hp->d_head);
-  read_rope(&r, hp);
-  refuse_if_set(&r, "expert_count", "is not 0: mixtures of experts are not supported");
-  if (read_float(&r, "attention.clamp_kqv", 0.0f) > 0) {
-    key_name(&r, "attention.clamp_kqv", key);
-    fail(&r, LNL_UNSUPPORTED_FEATURE, key, "is not 0: clamped queries, keys and values are not supported");
-  }
-  bool causal = true;
-  key_name(&r, "attention.causal", key);
-  if (gguf_get_bool(file, key, &causal) && !causal) {
-    fail(&r, LNL_UNSUPPORTED_FEATURE, key, "is false: only causal attention is supported");
-  }
-  return r.status;
-}
-
 /* --- tensors ------------------------------------------------------------------ */
 
-static uint64_t dim_size(const lnl_hparams *hp, weight_dim dim) {
+static uint64_t dim_size(const lnl_model *model, weight_dim dim) {
+  const lnl_hparams *hp = &model->hp;
+  const uint64_t n_q = (uint64_t)hp->n_head * hp->d_head, n_k = (uint64_t)hp->n_kv_head * hp->d_head,
+                 n_v = (uint64_t)hp->n_kv_head * hp->d_value;
+  const bool whole = arch_has(model->arch, ARCH_WHOLE_QK_NORM);
   switch (dim) {
   case DIM_ONE:
+  case DIM_ANY:
     return 1;
   case DIM_D_MODEL:
     return hp->d_model;
+  case DIM_D_MODEL_3:
+    return 3 * (uint64_t)hp->d_model;
   case DIM_D_FF:
     return hp->d_ff;
+  case DIM_D_FF_UP:
+    return arch_has(model->arch, ARCH_FUSED_GATE) ? 2 * (uint64_t)hp->d_ff : hp->d_ff;
+  case DIM_D_FF_EXPERT:
+    return hp->d_ff_expert;
+  case DIM_D_FF_SHARED:
+    return hp->d_ff_shared;
   case DIM_N_VOCAB:
     return hp->n_vocab;
+  case DIM_N_CTX_TRAIN:
+    return hp->n_ctx_train;
   case DIM_HALF_ROT:
     return hp->n_rot / 2;
+  case DIM_N_HEAD:
+    return hp->n_head;
+  case DIM_N_EXPERT:
+    return hp->n_expert;
+  case DIM_CONV_LEN:
+    return hp->conv_len;
   case DIM_N_Q:
-    return (uint64_t)hp->n_head * hp->d_head;
+    return n_q;
   case DIM_N_K:
-    return (uint64_t)hp->n_kv_head * hp->d_head;
+    return n_k;
   case DIM_N_V:
-    return (uint64_t)hp->n_kv_head * hp->d_value;
+    return n_v;
+  case DIM_N_QKV:
+    return n_q + n_k + n_v;
   case DIM_N_O:
     return (uint64_t)hp->n_head * hp->d_value;
+  case DIM_Q_NORM:
+    return whole ? n_q : hp->d_head;
+  case DIM_K_NORM:
+    return whole ? n_k : hp->d_head;
   }
   return 0;
+}
+
+/* Whether the layer has weights of that part. */
+static bool layer_has(const lnl_model *model, uint32_t layer, weight_part part) {
+  const lnl_layer *l = &model->layers[layer];
+  switch (part) {
+  case PART_MODEL:
+    return layer == 0;
+  case PART_LAYER:
+    return true;
+  case PART_ATTN:
+    return !l->conv;
+  case PART_CONV:
+    return l->conv;
+  case PART_DENSE:
+    return !l->experts;
+  case PART_EXPERT:
+    return l->experts;
+  }
+  return false;
 }
 
 /* "blk.12.attn_q.weight" gives layer 12 and the rest; a global name layer 0. */
@@ -192,17 +106,16 @@ static bool split_name(lnl_span name, bool *per_layer, uint32_t *layer, lnl_span
   return true;
 }
 
-static bool find_role(const lnl_model *model, lnl_span name, weight_role *role, uint32_t *layer) {
+/* ROLE_COUNT: no weight has that name, or the layer that it names does not exist. */
+static weight_role role_by_name(const lnl_model *model, lnl_span name, uint32_t *layer) {
   bool per_layer;
   lnl_span rest;
-  if (!split_name(name, &per_layer, layer, &rest) || *layer >= model->hp.n_layer) return false;
+  if (!split_name(name, &per_layer, layer, &rest) || *layer >= model->hp.n_layer) return ROLE_COUNT;
   for (uint32_t i = 0; i < ROLE_COUNT; i++) {
-    if (weight_rows[i].per_layer == per_layer && span_equals(rest, weight_rows[i].name)) {
-      *role = (weight_role)i;
-      return ((model->arch->required | model->arch->optional) & ROLE_BIT(i)) != 0;
-    }
+    if ((weight_rows[i].part != PART_MODEL) == per_layer && span_equals(rest, weight_rows[i].name))
+      return (weight_role)i;
   }
-  return false;
+  return ROLE_COUNT;
 }
 
 static lnl_status check_weight(const lnl_model *model, const lnl_weight *w, lnl_error *error) {
@@ -227,23 +140,31 @@ static lnl_status check_weight(const lnl_model *model, const lnl_weight *w, lnl_
                      "tensor '%.*s' is of type %s; norms and biases must be F32, F16 or BF16", name_bytes,
                      name, w->form->name);
   }
-  uint64_t want0 = dim_size(&model->hp, row->dim0), want1 = dim_size(&model->hp, row->dim1);
-  if (t->shape[0] != want0 || t->shape[1] != want1 || t->shape[2] != 1 || t->shape[3] != 1) {
+  uint64_t want0 = dim_size(model, row->dim0),
+           want1 = row->dim1 == DIM_ANY ? t->shape[1] : dim_size(model, row->dim1),
+           want2 = row->use == USE_EXPERTS ? model->hp.n_expert : 1;
+  if (t->shape[0] != want0 || t->shape[1] != want1 || t->shape[2] != want2 || t->shape[3] != 1) {
     return error_set(
         error, LNL_BAD_SHAPE,
-        "tensor '%.*s' has shape [%llu, %llu, %llu, %llu], but the metadata asks for [%llu, %llu]",
+        "tensor '%.*s' has shape [%llu, %llu, %llu, %llu], but the metadata asks for [%llu, %llu, %llu]",
         name_bytes, name, (unsigned long long)t->shape[0], (unsigned long long)t->shape[1],
         (unsigned long long)t->shape[2], (unsigned long long)t->shape[3], (unsigned long long)want0,
-        (unsigned long long)want1);
+        (unsigned long long)want1, (unsigned long long)want2);
   }
   return LNL_OK;
 }
 
-/* Scales for activations in NVFP4: the types that we run have none to scale. */
-static bool is_unused(lnl_span name) {
-  static const char suffix[] = ".input_scale";
-  size_t bytes = sizeof suffix - 1;
+static bool ends_with(lnl_span name, const char *suffix) {
+  size_t bytes = strlen(suffix);
   return name.bytes > bytes && memcmp(name.data + name.bytes - bytes, suffix, bytes) == 0;
+}
+
+/* What files carry beside the model: scales for activations in NVFP4 (the types
+ * that we run have none to scale), scales that this architecture does not
+ * apply, the head of a classifier. */
+static bool is_unused(const lnl_model *model, lnl_span name, weight_role role) {
+  return (role != ROLE_COUNT && arch_ignores(model->arch, role)) || ends_with(name, ".input_scale") ||
+         ends_with(name, ".scale") || (name.bytes > 4 && memcmp(name.data, "cls.", 4) == 0);
 }
 
 static lnl_status match_tensors(lnl_model *model, const gguf *shards, uint32_t shard_count,
@@ -252,10 +173,12 @@ static lnl_status match_tensors(lnl_model *model, const gguf *shards, uint32_t s
   for (uint32_t s = 0; s < shard_count; s++) {
     for (uint64_t i = 0; i < shards[s].tensor_count; i++) {
       const gguf_tensor *t = &shards[s].tensors[i];
-      weight_role role;
       uint32_t layer;
-      if (is_unused(t->name)) continue;
-      if (!find_role(model, t->name, &role, &layer)) {
+      bool required;
+      weight_role role = role_by_name(model, t->name, &layer);
+      if (role == ROLE_COUNT || !arch_uses(model->arch, role, &required) ||
+          !layer_has(model, layer, weight_rows[role].part)) {
+        if (is_unused(model, t->name, role)) continue;
         return error_set(error, LNL_UNEXPECTED_TENSOR,
                          "tensor '%.*s' is not part of the %s architecture as supported", (int)t->name.bytes,
                          (const char *)t->name.data, model->arch->name);
@@ -274,13 +197,22 @@ static lnl_status match_tensors(lnl_model *model, const gguf *shards, uint32_t s
   return LNL_OK;
 }
 
+/* A fused matrix stands for the three that it is made of. */
+static bool is_fused(const lnl_model *model, weight_role role, uint32_t layer) {
+  bool part = role == ROLE_ATTN_Q || role == ROLE_ATTN_K || role == ROLE_ATTN_V;
+  return part && model_weight(model, ROLE_ATTN_QKV, layer);
+}
+
 static lnl_status check_complete(const lnl_model *model, lnl_error *error) {
   for (uint32_t layer = 0; layer < model->hp.n_layer; layer++) {
-    for (uint32_t role = 0; role < ROLE_COUNT; role++) {
-      const struct weight_row *row = &weight_rows[role];
-      if ((layer > 0 && !row->per_layer) || !(model->arch->required & ROLE_BIT(role))) continue;
-      if (model_weight(model, (weight_role)role, layer)) continue;
-      return row->per_layer
+    for (uint32_t i = 0; i < ROLE_COUNT; i++) {
+      const struct weight_row *row = &weight_rows[i];
+      weight_role role = (weight_role)i;
+      bool required = false;
+      if (!layer_has(model, layer, row->part) || !arch_uses(model->arch, role, &required) || !required)
+        continue;
+      if (model_weight(model, role, layer) || is_fused(model, role, layer)) continue;
+      return row->part != PART_MODEL
                  ? error_set(error, LNL_MISSING_TENSOR, "tensor 'blk.%u.%s' is missing", layer, row->name)
                  : error_set(error, LNL_MISSING_TENSOR, "tensor '%s' is missing", row->name);
     }
@@ -297,7 +229,7 @@ static lnl_status find_arch(lnl_model *model, const gguf *file, lnl_error *error
   }
   model->arch = arch_find(name);
   if (model->arch) return LNL_OK;
-  char list[256] = "";
+  char list[512] = "";
   uint32_t count;
   const arch_row *rows = arch_list(&count);
   for (uint32_t i = 0; i < count; i++) {
@@ -311,12 +243,27 @@ static lnl_status find_arch(lnl_model *model, const gguf *file, lnl_error *error
 /* --- public -------------------------------------------------------------------- */
 
 lnl_weight *model_weight(const lnl_model *model, weight_role role, uint32_t layer) {
-  if (!weight_rows[role].per_layer) layer = 0;
+  if (weight_rows[role].part == PART_MODEL) layer = 0;
   int32_t slot = model->slots[(size_t)layer * ROLE_COUNT + role];
   return slot < 0 ? NULL : &model->weights[slot];
 }
 
+weight_use model_role_use(weight_role role) { return weight_rows[role].use; }
+
 bool model_role_is_vector(weight_role role) { return weight_rows[role].use == USE_VECTOR; }
+
+uint64_t model_row_count(const lnl_weight *w) { return w->stored->shape[1] * w->stored->shape[2]; }
+
+uint64_t model_value_count(const lnl_weight *w) { return w->stored->shape[0] * model_row_count(w); }
+
+bool model_can_pack(const lnl_model *model, const lnl_weight *w) {
+  const lnl_hparams *hp = &model->hp;
+  if (weight_rows[w->role].use == USE_EXPERTS) return w->stored->shape[1] % FORM_GROUP == 0;
+  if (w->role == ROLE_ATTN_QKV)
+    return hp->n_head * hp->d_head % FORM_GROUP == 0 && hp->n_kv_head * hp->d_head % FORM_GROUP == 0;
+  if (w->role == ROLE_FFN_UP && arch_has(model->arch, ARCH_FUSED_GATE)) return hp->d_ff % FORM_GROUP == 0;
+  return true;
+}
 
 lnl_status model_read(lnl_model *model, const gguf *shards, uint32_t shard_count, uint32_t n_vocab_tok,
                       lnl_error *error) {
@@ -326,7 +273,7 @@ lnl_status model_read(lnl_model *model, const gguf *shards, uint32_t shard_count
   for (uint32_t s = 0; s < shard_count; s++) tensor_count += shards[s].tensor_count;
   if (tensor_count == 0) return LNL_OK;
   model->has_weights = true;
-  LNL_TRY(read_hparams(model, &shards[0], error));
+  LNL_TRY(hparams_read_layers(&model->hp.n_layer, model, &shards[0], error));
   if (model->hp.n_layer > tensor_count) {
     return error_set(error, LNL_MISSING_TENSOR, "%llu tensors cannot make up a %s model of %u layers",
                      (unsigned long long)tensor_count, model->arch->name, model->hp.n_layer);
@@ -334,14 +281,18 @@ lnl_status model_read(lnl_model *model, const gguf *shards, uint32_t shard_count
 
   uint64_t weight_bytes = align_up(tensor_count * sizeof(lnl_weight), MEM_ALIGN);
   uint64_t slot_count = (uint64_t)model->hp.n_layer * ROLE_COUNT;
-  model->block_bytes = weight_bytes + slot_count * sizeof(int32_t);
+  uint64_t layer_bytes = align_up(model->hp.n_layer * sizeof(lnl_layer), MEM_ALIGN);
+  model->block_bytes = weight_bytes + layer_bytes + slot_count * sizeof(int32_t);
   uint8_t *block = mem_alloc((size_t)model->block_bytes);
   if (!block)
     return error_set(error, LNL_OUT_OF_MEMORY, "no memory for the table of %llu tensors",
                      (unsigned long long)tensor_count);
   model->weights = (lnl_weight *)block;
-  model->slots = (int32_t *)(block + weight_bytes);
+  model->layers = (lnl_layer *)(block + weight_bytes);
+  memset(model->layers, 0, layer_bytes);
+  model->slots = (int32_t *)(block + weight_bytes + layer_bytes);
   memset(model->slots, 0xff, slot_count * sizeof(int32_t)); /* -1 */
+  LNL_TRY(hparams_read(model, &shards[0], error));
 
   LNL_TRY(match_tensors(model, shards, shard_count, error));
   const lnl_weight *embd = model_weight(model, ROLE_TOKEN_EMBD, 0);

@@ -11,40 +11,109 @@
 enum { MODEL_MAX_SHARDS = 256 };
 
 typedef enum weight_use {
-  USE_MATRIX, /* [k, n_row], multiplied by activations */
-  USE_EMBED,  /* [d_model, n_vocab], rows looked up; also multiplied when tied */
-  USE_VECTOR, /* one row, read as f32 */
+  USE_MATRIX,  /* [k, n_row], multiplied by activations */
+  USE_EXPERTS, /* [k, n_row, n_expert], one matrix for each expert */
+  USE_EMBED,   /* [d_model, n], rows looked up; the token embedding is also multiplied when tied */
+  USE_VECTOR,  /* read as f32 */
 } weight_use;
+
+/* Where a weight belongs: a layer's only where the layer is of that kind. */
+typedef enum weight_part {
+  PART_MODEL,  /* once */
+  PART_LAYER,  /* in each layer */
+  PART_ATTN,   /* in layers with attention */
+  PART_CONV,   /* in layers with a short convolution instead */
+  PART_DENSE,  /* in layers with one feed-forward network */
+  PART_EXPERT, /* in layers with a mixture of experts instead */
+} weight_part;
 
 /* Dimensions that a weight's shape is made of, in terms of lnl_hparams. */
 typedef enum weight_dim {
   DIM_ONE,
+  DIM_ANY, /* as the file has it */
   DIM_D_MODEL,
+  DIM_D_MODEL_3, /* 3 d_model */
   DIM_D_FF,
+  DIM_D_FF_UP, /* d_ff, or twice that where the gate comes first in it */
+  DIM_D_FF_EXPERT,
+  DIM_D_FF_SHARED,
   DIM_N_VOCAB,
+  DIM_N_CTX_TRAIN,
   DIM_HALF_ROT,
-  DIM_N_Q, /* n_head * d_head */
-  DIM_N_K, /* n_kv_head * d_head */
-  DIM_N_V, /* n_kv_head * d_value */
-  DIM_N_O, /* n_head * d_value */
+  DIM_N_HEAD,
+  DIM_N_EXPERT,
+  DIM_CONV_LEN,
+  DIM_N_Q,    /* n_head * d_head */
+  DIM_N_K,    /* n_kv_head * d_head */
+  DIM_N_V,    /* n_kv_head * d_value */
+  DIM_N_QKV,  /* all three */
+  DIM_N_O,    /* n_head * d_value */
+  DIM_Q_NORM, /* d_head, or N_Q where queries are normalised as a whole */
+  DIM_K_NORM,
 } weight_dim;
 
 typedef enum weight_role {
-#define LNL_WEIGHT(ROLE, name, per_layer, use, dim0, dim1) ROLE_##ROLE,
+#define LNL_WEIGHT(ROLE, name, part, use, dim0, dim1) ROLE_##ROLE,
 #include "weights.inc"
 #undef LNL_WEIGHT
   ROLE_COUNT
 } weight_role;
 
+/* How the outputs of a router become weights of experts. */
+typedef enum expert_gating {
+  GATING_SOFTMAX,          /* over all, then the chosen ones are taken */
+  GATING_SIGMOID,          /* each for itself */
+  GATING_SOFTMAX_OF_CHOSEN /* the softmax is of the chosen ones' outputs */
+} expert_gating;
+
+/* How the rows of an embedding model become one vector (llama.cpp's numbers). */
+typedef enum pooling { POOLING_NONE = 0, POOLING_MEAN = 1, POOLING_CLS = 2, POOLING_LAST = 3 } pooling;
+
+/* Angles of rotary embedding: of all layers, and of those with a window. */
+typedef enum rope_set { ROPE_GLOBAL, ROPE_WINDOWED, ROPE_SET_COUNT } rope_set;
+typedef struct rope_params {
+  float base;
+  float scale;     /* multiplies positions: 1 / factor */
+  float magnitude; /* multiplies sines and cosines */
+  /* YaRN: pairs before ramp_low keep their angles, those after ramp_high are
+   * scaled, between them the two are mixed. Peng et al., 2023. */
+  bool yarn;
+  float ramp_low, ramp_high;
+} rope_params;
+
 typedef struct lnl_hparams {
   uint32_t n_layer, n_head, n_kv_head;
   uint32_t d_model, d_head, d_value, d_ff, n_rot;
   uint32_t n_vocab, n_ctx_train;
-  float rms_eps;
-  float rope_base;
-  float rope_scale; /* multiplies positions: 1 / linear factor */
-  float attn_scale; /* multiplies q.k */
+  uint32_t n_attn_layer, n_conv_layer;
+  uint32_t n_expert, n_expert_used, d_ff_expert, d_ff_shared; /* 0: no experts */
+  uint32_t conv_len;                                          /* taps of a short convolution */
+  uint32_t window;      /* positions that a windowed layer looks back at, its own included */
+  uint32_t n_ctx_short; /* up to how many tokens ROPE_SHORT holds, where the file has both */
+  float eps;            /* of norms */
+  rope_params rope[ROPE_SET_COUNT];
+  float attn_scale;   /* multiplies q.k */
+  float attn_softcap; /* 0: none */
+  /* q *= 1 + temperature log(1 + floor(position / temperature_length)); 0: none */
+  float temperature;
+  uint32_t temperature_length;
+  float embed_scale, residual_scale, logit_scale; /* 1: none */
+  float logit_softcap;                            /* 0: none */
+  float expert_scale;
+  expert_gating gating;
+  bool expert_norm; /* the weights of the chosen experts are made to add up to 1 */
+  bool causal;
+  pooling pooling;
 } lnl_hparams;
+
+/* What kind of layer it is. */
+typedef struct lnl_layer {
+  bool conv;            /* a short convolution instead of attention */
+  bool experts;         /* a mixture of experts instead of one feed-forward network */
+  bool rope;            /* queries and keys are rotated */
+  bool windowed;        /* attention looks back hp.window positions only */
+  uint32_t state_index; /* among the layers with attention, or among those with a convolution */
+} lnl_layer;
 
 /* One weight that the model uses. */
 typedef struct lnl_weight {
@@ -66,15 +135,26 @@ typedef struct lnl_model {
   bool has_weights;    /* false: a vocabulary-only file */
   lnl_weight *weights; /* [weight_count], by shard and file offset; owned (one block) */
   uint32_t weight_count;
+  lnl_layer *layers;    /* [n_layer] */
   int32_t *slots;       /* [n_layer][ROLE_COUNT] index into weights or -1; global roles in layer 0 */
-  uint64_t block_bytes; /* of the one block that holds both */
+  uint64_t block_bytes; /* of the one block that holds all three */
 } lnl_model;
 
 /* The weight of that role, or NULL. layer is ignored for global roles. */
 lnl_weight *model_weight(const lnl_model *model, weight_role role, uint32_t layer);
 
-/* Whether weights of that role are norms or biases (USE_VECTOR). */
+weight_use model_role_use(weight_role role);
+
+/* Whether weights of that role are read as f32 (USE_VECTOR). */
 bool model_role_is_vector(weight_role role);
+
+/* Rows and values of a weight, all experts together. */
+uint64_t model_row_count(const lnl_weight *w);
+uint64_t model_value_count(const lnl_weight *w);
+
+/* Whether its rows may be packed in groups: not where a part that is used alone
+ * (an expert, the queries, the gate) ends inside a group. */
+bool model_can_pack(const lnl_model *model, const lnl_weight *w);
 
 /* Reads the hyperparameters and matches all tensors of all shards to roles.
  * n_vocab_tok: size of the tokenizer's vocabulary, 0 if there is none.

@@ -8,7 +8,7 @@ int32_t plan_new_value(plan_builder *b, const char *name, value_kind kind, value
   lnl_plan *plan = b->plan;
   int32_t id = (int32_t)plan->value_count++;
   if (b->counting) return id;
-  uint32_t row_count = rows == ROWS_TOKENS ? plan->token_rows : plan->output_rows;
+  uint32_t row_count = plan_value_rows(plan, rows);
   uint64_t bytes = kind == VALUE_F32 ? (uint64_t)row_count * cols * sizeof(float) : q8_bytes(cols, row_count);
   plan->values[id] = (plan_value){
       .name = name,
@@ -28,19 +28,31 @@ static void use_value(lnl_plan *plan, int32_t value, uint32_t step) {
   v->last = u32_max(v->last, step);
 }
 
-/* Steps come in with the role of their weight; they leave with its index. */
+plan_step plan_step_of(plan_op op, uint32_t layer) {
+  return (plan_step){.op = op,
+                     .out = NO_VALUE,
+                     .in0 = NO_VALUE,
+                     .in1 = NO_VALUE,
+                     .weight = NO_WEIGHT,
+                     .weight_more = NO_WEIGHT,
+                     .layer = layer,
+                     .n_head = 1};
+}
+
+static int32_t weight_index(const lnl_model *model, int32_t role, uint32_t layer) {
+  const lnl_weight *w = role == NO_WEIGHT ? NULL : model_weight(model, (weight_role)role, layer);
+  return w ? (int32_t)(w - model->weights) : NO_WEIGHT;
+}
+
+/* Steps come in with the roles of their weights; they leave with their indices. */
 void plan_emit(plan_builder *b, plan_step step) {
   lnl_plan *plan = b->plan;
   uint32_t index = plan->step_count++;
+  /* What changes in place has no int8 form any more. */
+  if (step.out == b->quant_in) b->quant_in = NO_VALUE;
   if (b->counting) return;
-  if (step.weight != NO_WEIGHT) {
-    const lnl_weight *w = model_weight(b->model, (weight_role)step.weight, step.layer);
-    step.weight = w ? (int32_t)(w - b->model->weights) : NO_WEIGHT;
-  }
-  bool unary =
-      step.op == OP_EMBED || step.op == OP_ROPE_TABLE || step.op == OP_ADD_BIAS || step.op == OP_SCALE;
-  if (unary) step.in0 = NO_VALUE;
-  if (step.op != OP_KV_STORE && step.op != OP_SILU_MUL) step.in1 = NO_VALUE;
+  step.weight = weight_index(b->model, step.weight, step.layer);
+  step.weight_more = weight_index(b->model, step.weight_more, step.layer);
   use_value(plan, step.out, index);
   use_value(plan, step.in0, index);
   use_value(plan, step.in1, index);
@@ -48,30 +60,71 @@ void plan_emit(plan_builder *b, plan_step step) {
 }
 
 /* A step that changes y in place by an optional vector. */
-static void emit_vector(plan_builder *b, plan_op op, weight_role role, uint32_t layer, int32_t y) {
+static void emit_vector(plan_builder *b, plan_op op, weight_role role, uint32_t layer, int32_t y,
+                        int32_t experts, uint32_t row_begin) {
   if (role == NO_ROLE || !model_weight(b->model, role, layer)) return;
-  plan_emit(b, (plan_step){.op = op, .out = y, .weight = (int32_t)role, .layer = layer});
+  plan_step step = plan_step_of(op, layer);
+  step.out = y;
+  step.in1 = experts;
+  step.weight = (int32_t)role;
+  step.row_begin = row_begin;
+  plan_emit(b, step);
+}
+
+/* The form of x that the kernel of w multiplies with. */
+static int32_t as_operand(plan_builder *b, const lnl_weight *w, uint32_t layer, value_rows rows, int32_t x) {
+  if (w->form->activation != ACT_Q8) return x;
+  if (b->quant_in == x) return b->quant_out;
+  b->quant_out = plan_new_value(b, "int8", VALUE_Q8, rows, (uint32_t)w->stored->shape[0]);
+  plan_step step = plan_step_of(OP_QUANT, layer);
+  step.out = b->quant_out;
+  step.in0 = x;
+  plan_emit(b, step);
+  b->quant_in = x;
+  return b->quant_out;
+}
+
+static int32_t apply(plan_builder *b, const plan_linear *linear, uint32_t layer, int32_t x, int32_t experts) {
+  const lnl_weight *w = model_weight(b->model, linear->weight, layer);
+  LNL_ASSERT(w);
+  const bool routed = experts != NO_VALUE;
+  plan_step step = plan_step_of(routed ? OP_EXPERT_MATMUL : OP_MATMUL, layer);
+  step.in0 = as_operand(b, w, layer, linear->rows, x);
+  step.in1 = experts;
+  step.weight = (int32_t)linear->weight;
+  step.row_begin = linear->row_begin;
+  int32_t y = plan_new_value(b, linear->name, VALUE_F32, linear->rows,
+                             linear->row_count ? linear->row_count : (uint32_t)w->stored->shape[1]);
+  step.out = y;
+  plan_emit(b, step);
+  const plan_op bias = routed ? OP_EXPERT_BIAS : OP_ADD_BIAS;
+  if (linear->bias_first) emit_vector(b, bias, linear->bias, layer, y, experts, linear->row_begin);
+  emit_vector(b, routed ? OP_EXPERT_SCALE : OP_SCALE, linear->scale, layer, y, experts, 0);
+  if (!linear->bias_first) emit_vector(b, bias, linear->bias, layer, y, experts, linear->row_begin);
+  return y;
 }
 
 int32_t plan_apply(plan_builder *b, const plan_linear *linear, uint32_t layer, int32_t x) {
-  const lnl_weight *w = model_weight(b->model, linear->weight, layer);
-  LNL_ASSERT(w);
-  if (w->form->activation == ACT_Q8) {
-    if (b->quant_in != x) {
-      b->quant_out = plan_new_value(b, "int8", VALUE_Q8, linear->rows, (uint32_t)w->stored->shape[0]);
-      b->quant_in = x;
-      plan_emit(
-          b, (plan_step){.op = OP_QUANT, .out = b->quant_out, .in0 = x, .layer = layer, .weight = NO_WEIGHT});
-    }
-    x = b->quant_out;
+  return apply(b, linear, layer, x, NO_VALUE);
+}
+
+int32_t plan_apply_experts(plan_builder *b, const plan_linear *linear, uint32_t layer, int32_t x,
+                           int32_t experts) {
+  return apply(b, linear, layer, x, experts);
+}
+
+uint32_t plan_value_rows(const lnl_plan *plan, value_rows rows) {
+  switch (rows) {
+  case ROWS_TOKENS:
+    return plan->token_rows;
+  case ROWS_OUTPUT:
+    return plan->output_rows;
+  case ROWS_ROUTED:
+    return plan->routed_rows;
+  case ROWS_ONE:
+    return 1;
   }
-  int32_t y = plan_new_value(b, linear->name, VALUE_F32, linear->rows, (uint32_t)w->stored->shape[1]);
-  plan_emit(
-      b, (plan_step){.op = OP_MATMUL, .out = y, .in0 = x, .weight = (int32_t)linear->weight, .layer = layer});
-  if (linear->bias_first) emit_vector(b, OP_ADD_BIAS, linear->bias, layer, y);
-  emit_vector(b, OP_SCALE, linear->scale, layer, y);
-  if (!linear->bias_first) emit_vector(b, OP_ADD_BIAS, linear->bias, layer, y);
-  return y;
+  return 0;
 }
 
 static bool bytes_overlap(const plan_value *a, const plan_value *b) {
@@ -148,7 +201,7 @@ static void lay_out_slab(lnl_plan *plan, uint32_t *order) {
  * not read what another writes, nor write over what another reads. */
 static bool may_run_together(const lnl_plan *plan, const plan_step *a, const plan_step *b) {
   plan_share share = plan_op_share(a->op);
-  if (share != plan_op_share(b->op) || share == SHARE_HEADS) return false;
+  if (share != plan_op_share(b->op) || share == SHARE_HEADS || share == SHARE_ROUTED) return false;
   if (share == SHARE_NONE) return true; /* thread 0 alone, in order */
   if (share == SHARE_ROWS && b->in0 == a->out) return false;
   const int32_t before[] = {a->out, a->in0, a->in1};
@@ -174,10 +227,13 @@ static void mark_syncs(lnl_plan *plan) {
 
 lnl_status plan_build(lnl_plan *plan, const lnl_model *model, uint32_t token_rows, uint32_t output_rows,
                       lnl_error *error) {
-  *plan = (lnl_plan){.token_rows = token_rows, .output_rows = output_rows, .logits = NO_VALUE};
+  *plan = (lnl_plan){.token_rows = token_rows,
+                     .output_rows = output_rows,
+                     .routed_rows = token_rows * model->hp.n_expert_used,
+                     .logits = NO_VALUE};
   plan_builder b = {
       .model = model, .plan = plan, .counting = true, .quant_in = NO_VALUE, .quant_out = NO_VALUE};
-  model->arch->build(&b);
+  block_build(&b);
 
   uint64_t step_bytes = align_up((uint64_t)plan->step_count * sizeof(plan_step), MEM_ALIGN);
   uint64_t value_bytes = align_up((uint64_t)plan->value_count * sizeof(plan_value), MEM_ALIGN);
@@ -195,7 +251,7 @@ lnl_status plan_build(lnl_plan *plan, const lnl_model *model, uint32_t token_row
   uint32_t step_count = plan->step_count, value_count = plan->value_count;
   plan->step_count = plan->value_count = 0;
   b = (plan_builder){.model = model, .plan = plan, .quant_in = NO_VALUE, .quant_out = NO_VALUE};
-  model->arch->build(&b);
+  block_build(&b);
   LNL_ASSERT(plan->step_count == step_count && plan->value_count == value_count);
 
   /* The host reads the logits after the last step. */

@@ -11,6 +11,11 @@ static bool ready(lnl_engine *e) {
   return false;
 }
 
+/* LongRoPE has two sets of factors, by the length of the text. Chen et al., 2024. */
+static bool needs_long_factors(const lnl_engine *e, uint32_t n_total) {
+  return model_weight(&e->model, ROLE_ROPE_LONG, 0) && n_total > e->model.hp.n_ctx_short;
+}
+
 lnl_status lnl_set_sampler(lnl_engine *e, const struct sample_params *params) {
   return sample_set(&e->sampler, params, &e->error);
 }
@@ -28,13 +33,17 @@ int32_t lnl_prompt(lnl_engine *e, const int32_t *ids, uint32_t count, bool reuse
                        ids[i], i, e->model.hp.n_vocab);
     }
   }
-  /* A step that was suspended is forgotten: its positions were not counted. */
-  e->running = false;
   uint32_t common = 0;
   if (reuse) {
     uint32_t most = u32_min(e->n_past, count - 1);
     while (common < most && e->history[common] == ids[common]) common++;
   }
+  /* A convolution's state is that of the last position alone: it goes on from
+   * there, or all is computed again. */
+  if (e->model.hp.n_conv_layer && (common < e->n_past || e->running)) common = 0;
+  if (needs_long_factors(e, count) != e->long_text) common = 0;
+  /* A step that was suspended is forgotten: its positions were not counted. */
+  e->running = false;
   memcpy(e->history, ids, count * sizeof *ids);
   e->n_past = common;
   e->n_total = count;
@@ -44,6 +53,12 @@ int32_t lnl_prompt(lnl_engine *e, const int32_t *ids, uint32_t count, bool reuse
 }
 
 static void start_chunk(lnl_engine *e) {
+  /* A text that grows past the border has its earlier positions computed again:
+   * keys turned by one set of factors do not go with queries turned by the other. */
+  if (needs_long_factors(e, e->n_total) != e->long_text) {
+    e->long_text = !e->long_text;
+    e->n_past = 0;
+  }
   uint32_t pending = e->n_total - e->n_past;
   uint32_t n_tok = u32_min(pending, e->options.chunk);
   bool last = n_tok == pending;
@@ -60,6 +75,7 @@ static void start_chunk(lnl_engine *e) {
       .scratch_bytes = e->attn_scratch_stride,
       .tokens = e->history + e->n_past,
       .n_tok = n_tok,
+      .long_text = e->long_text,
       .position = e->n_past,
       /* Logits: of all positions if so planned, else of the very last one. */
       .output_begin = e->options.all_logits ? 0

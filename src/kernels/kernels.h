@@ -8,12 +8,19 @@
 
 #include "../forms/form.h"
 
-/* y[i] = x[i] * w[i] / sqrt(mean(x^2) + eps), i < n. y may be x. */
+/* rms_norm:   y[i] = x[i] * w[i] / sqrt(mean(x^2) + eps), i < n
+ * layer_norm: the same of x - mean(x). y may be x. */
 #define KERNEL_RMS_NORM(name) void name(float *y, const float *x, const float *w, uint32_t n, float eps)
 /* y[i] += x[i] */
 #define KERNEL_ADD(name) void name(float *y, const float *x, uint32_t n)
-/* y[i] = silu(gate[i]) * up[i], silu(v) = v / (1 + exp(-v)). y may be gate or up. */
-#define KERNEL_SILU_MUL(name) void name(float *y, const float *gate, const float *up, uint32_t n)
+/* y[i] = act(gate[i]) * up[i]; up may be NULL for ones, y may be gate or up.
+ *   silu_mul:   v / (1 + exp(-v))
+ *   gelu_mul:   0.5 v (1 + tanh(sqrt(2 / pi) (v + 0.044715 v^3)))
+ *   swiglu_oai: v / (1 + exp(-1.702 v)) with v at most 7, times up + 1 with up
+ *               from -7 to 7 (gpt-oss) */
+#define KERNEL_GATED(name) void name(float *y, const float *gate, const float *up, uint32_t n)
+/* y[i] = cap tanh(x[i] / cap), cap > 0. y may be x. */
+#define KERNEL_SOFTCAP(name) void name(float *y, const float *x, uint32_t n, float cap)
 /* Quantises one row of n (a multiple of 32) floats: d = max|x| / 127 a block,
  * q = round-to-nearest-even(x * (127 / max|x|)), sums as lnl_q8. A block below
  * 2^-100 everywhere counts as zero: d = 0. One that holds an infinity or a NaN

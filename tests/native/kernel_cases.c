@@ -57,6 +57,105 @@ static lnl_status case_rms_norm(lnl_error *error) {
   return LNL_OK;
 }
 
+/* --- layer_norm: as rms_norm about the mean, whose own rounding (n/4 + 8 terms of
+ * at most `size`) moves every value by as much. */
+static lnl_status case_layer_norm(lnl_error *error) {
+  static void (*const variants[])(float *, const float *, const float *, uint32_t, float) =
+      VARIANTS(layer_norm);
+  for (uint32_t n = 2; n; n = next_length(n))
+    for (int v = 0; v < VARIANT_COUNT; v++)
+      for (int alias = 0; alias < 2; alias++) {
+        const float eps = 1e-5f, size = n % 2 ? 1.0f : 30.0f, offset = n % 3 == 0 ? 0 : 3.0f;
+        float *w = random_floats(n, 0.1f, 2, false);
+        float *given = random_floats(n, offset - size, offset + size, false);
+        float *x = floats(n, true);
+        memcpy(x, given, n * sizeof(float));
+        float *y = alias ? x : floats(n + 1, false);
+        if (!alias) y[n] = 42;
+        double mean = 0, squares = 0;
+        for (uint32_t i = 0; i < n; i++) mean += (double)given[i] / n;
+        for (uint32_t i = 0; i < n; i++) squares += ((double)given[i] - mean) * ((double)given[i] - mean);
+        const double scale = 1 / sqrt(squares / n + (double)eps);
+        variants[v](y, x, w, n, eps);
+        const double shift = case_gamma(n / 4 + 10) * (double)(size + offset);
+        for (uint32_t i = 0; i < n; i++) {
+          const double expected = ((double)given[i] - mean) * scale * (double)w[i];
+          const double bound =
+              (2 * case_gamma(n / 8 + 12) * fabs((double)given[i] - mean) + 2 * shift) * scale * (double)w[i];
+          CHECK(fabs((double)y[i] - expected) <= bound, "%s n %u i %u: %g, expected %g", variant_names[v], n,
+                i, (double)y[i], expected);
+        }
+        CHECK(alias || y[n] == 42, "%s n %u: writes beyond", variant_names[v], n);
+        case_free_all();
+      }
+  return LNL_OK;
+}
+
+/* --- gelu_mul, swiglu_oai ------------------------------------------------------------
+ * x / (1 + exp(-u)) times up: u has four roundings, which exp turns into as many
+ * u relatively (|u| < 88 where it matters), and the rest is as in silu. */
+typedef double (*act_reference)(double gate, double up);
+static double gelu_reference(double gate, double up) {
+  return gate / (1 + exp(-1.5957691216057307 * (gate + 0.044715 * gate * gate * gate))) * up;
+}
+static double oai_reference(double gate, double up) {
+  const double x = fmin(gate, 7), y = fmax(-7, fmin(7, up));
+  return x / (1 + exp(-1.702 * x)) * (y + 1);
+}
+static lnl_status check_act(void (*act)(float *, const float *, const float *, uint32_t),
+                            act_reference reference, const char *which, lnl_error *error) {
+  for (uint32_t n = 1; n; n = next_length(n))
+    for (int plain = 0; plain < 2; plain++) {
+      float *gate = random_floats(n, -12, 12, false), *up = random_floats(n, -9, 9, true),
+            *y = floats(n + 1, false);
+      y[n] = 42;
+      act(y, gate, plain ? NULL : up, n);
+      CHECK(y[n] == 42, "%s n %u: writes beyond", which, n);
+      for (uint32_t i = 0; i < n; i++) {
+        const float up_i = plain ? 1 : up[i];
+        const double expected = reference((double)gate[i], (double)up_i);
+        const double exponent = fabs((double)gate[i]) * (1.6 + 0.0714 * (double)gate[i] * (double)gate[i]);
+        const double bound = (6e-7 + 5 * 0x1p-24 * fmin(exponent, 90)) * fabs(expected) +
+                             4 * 0x1p-24 * fabs(expected / fmax(fabs((double)up_i + 1), 1e-3)) + 1e-30;
+        CHECK(fabs((double)y[i] - expected) <= bound, "%s(%g, %g) = %g, expected %g", which, (double)gate[i],
+              (double)up_i, (double)y[i], expected);
+        float alone;
+        act(&alone, gate + i, plain ? NULL : up + i, 1);
+        CHECK(same_float(alone, y[i]), "%s(%g) depends on its place %u of %u", which, (double)gate[i], i, n);
+      }
+      case_free_all();
+    }
+  return LNL_OK;
+}
+static lnl_status case_gelu_mul(lnl_error *error) {
+  LNL_TRY(check_act(gelu_mul_scalar, gelu_reference, "gelu_mul_scalar", error));
+  return check_act(gelu_mul, gelu_reference, "gelu_mul", error);
+}
+static lnl_status case_swiglu_oai(lnl_error *error) {
+  LNL_TRY(check_act(swiglu_oai_scalar, oai_reference, "swiglu_oai_scalar", error));
+  return check_act(swiglu_oai, oai_reference, "swiglu_oai", error);
+}
+
+/* --- softcap: 1 - 2 / (1 + exp) loses what is small against 1, so the error is
+ * a few u of the cap. */
+static lnl_status case_softcap(lnl_error *error) {
+  static void (*const variants[])(float *, const float *, uint32_t, float) = VARIANTS(softcap);
+  for (uint32_t n = 1; n; n = next_length(n))
+    for (int v = 0; v < VARIANT_COUNT; v++) {
+      const float cap = n % 2 ? 30 : 50;
+      float *given = random_floats(n, -400, 400, false), *x = floats(n, true);
+      for (uint32_t i = 0; i < n; i++) x[i] = given[i] = n % 3 ? given[i] : given[i] * 1e-2f;
+      variants[v](x, x, n, cap);
+      for (uint32_t i = 0; i < n; i++) {
+        const double expected = (double)cap * tanh((double)given[i] / (double)cap);
+        CHECK(fabs((double)x[i] - expected) <= 1e-6 * (double)cap, "%s softcap(%g) = %g, expected %g",
+              variant_names[v], (double)given[i], (double)x[i], expected);
+      }
+      case_free_all();
+    }
+  return LNL_OK;
+}
+
 /* --- vec_add: one rounding, so the same bits ------------------------------------------ */
 static lnl_status case_vec_add(lnl_error *error) {
   static void (*const variants[])(float *, const float *, uint32_t) = VARIANTS(vec_add);

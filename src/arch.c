@@ -5,15 +5,16 @@
 #include "fmt.h"
 
 /* Roles by groups, for the lists of the rows. A list ends with END. */
-#define END     ROLE_COUNT
-#define EMBED   ROLE_TOKEN_EMBD, ROLE_OUTPUT_NORM
-#define QKV     ROLE_ATTN_Q, ROLE_ATTN_K, ROLE_ATTN_V, ROLE_ATTN_OUTPUT
-#define GATED   ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_FFN_DOWN
-#define UNGATED ROLE_FFN_UP, ROLE_FFN_DOWN
-#define NORMS   ROLE_ATTN_NORM, ROLE_FFN_NORM
-#define QK_NORM ROLE_ATTN_Q_NORM, ROLE_ATTN_K_NORM
-#define POST    ROLE_ATTN_POST_NORM, ROLE_FFN_POST_NORM
-#define EXPERTS ROLE_ROUTER, ROLE_EXPERT_GATE, ROLE_EXPERT_UP, ROLE_EXPERT_DOWN
+#define END       ROLE_COUNT
+#define EMBED     ROLE_TOKEN_EMBD, ROLE_OUTPUT_NORM
+#define QKV       ROLE_ATTN_Q, ROLE_ATTN_K, ROLE_ATTN_V, ROLE_ATTN_OUTPUT
+#define GATED     ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_FFN_DOWN
+#define UNGATED   ROLE_FFN_UP, ROLE_FFN_DOWN
+#define NORMS     ROLE_ATTN_NORM, ROLE_FFN_NORM
+#define QK_NORM   ROLE_ATTN_Q_NORM, ROLE_ATTN_K_NORM
+#define POST      ROLE_ATTN_POST_NORM, ROLE_FFN_POST_NORM
+#define EXPERTS   ROLE_ROUTER, ROLE_EXPERT_GATE, ROLE_EXPERT_UP, ROLE_EXPERT_DOWN
+#define OUT_NORMS ROLE_ATTN_OUT_NORM, ROLE_ATTN_OUT_NORM_BIAS, ROLE_LAYER_OUT_NORM, ROLE_LAYER_OUT_NORM_BIAS
 /* What converters may add to any architecture. */
 #define COMMON                                                                                               \
   ROLE_OUTPUT, ROLE_OUTPUT_SCALE, ROLE_ATTN_QKV, ROLE_ATTN_QKV_BIAS, ROLE_ATTN_QKV_SCALE, ROLE_ATTN_Q_BIAS,  \
@@ -117,6 +118,12 @@ static void tune_gemma3(key_reader *r, lnl_model *model) {
   read_window_base(r, model);
   if (hp->n_layer == 62) hp->attn_scale = 1.0f / sqrtf((float)(hp->d_model / hp->n_head)); /* 27B */
   hp->logit_softcap = key_float(r, "final_logit_softcapping", 0);
+}
+
+static void tune_gemma_embedding(key_reader *r, lnl_model *model) {
+  tune_gemma3(r, model);
+  model->hp.logit_softcap = 0;
+  model->hp.d_dense = key_count_or_none(r, "dense_2_feat_out", 1 << 24);
 }
 
 static void tune_cohere2(key_reader *r, lnl_model *model) {
@@ -290,6 +297,27 @@ static const arch_row rows[] = {
                       ROLE_CONV_OUT, ROLE_CONV_KERNEL),
      .optional = LIST(COMMON),
      .rope = ROPE_NEOX},
+    {.name = "bert",
+     .required = LIST(ROLE_TOKEN_EMBD, ROLE_TOKEN_EMBD_NORM, ROLE_TOKEN_EMBD_NORM_BIAS, ROLE_POSITION_EMBD,
+                      QKV, UNGATED, OUT_NORMS),
+     .optional = LIST(COMMON, ROLE_TOKEN_TYPES, ROLE_ATTN_OUTPUT_BIAS, ROLE_FFN_UP_BIAS, ROLE_FFN_DOWN_BIAS),
+     .flags = ARCH_LAYER_NORM | ARCH_EMBED_NORM | ARCH_NORM_AFTER_ADD | ARCH_NO_OUTPUT,
+     .rope = ROPE_NONE,
+     .act = FFN_GELU},
+    {.name = "nomic-bert",
+     .required =
+         LIST(ROLE_TOKEN_EMBD, ROLE_TOKEN_EMBD_NORM, ROLE_TOKEN_EMBD_NORM_BIAS, QKV, GATED, OUT_NORMS),
+     .optional = LIST(COMMON, ROLE_TOKEN_TYPES, ROLE_ATTN_OUTPUT_BIAS),
+     .ignored = LIST(FFN_BIAS),
+     .flags = ARCH_LAYER_NORM | ARCH_EMBED_NORM | ARCH_NORM_AFTER_ADD | ARCH_NO_OUTPUT,
+     .rope = ROPE_NEOX},
+    {.name = "gemma-embedding",
+     .required = LIST(EMBED, NORMS, QKV, GATED, POST, QK_NORM),
+     .optional = LIST(COMMON, ROLE_DENSE_2, ROLE_DENSE_3),
+     .flags = ARCH_NO_OUTPUT,
+     .rope = ROPE_NEOX,
+     .act = FFN_GELU,
+     .tune = tune_gemma_embedding},
     {.name = "gpt-oss",
      .required = LIST(EMBED, ROLE_OUTPUT, ROLE_ATTN_NORM, ROLE_ATTN_POST_NORM, QKV, EXPERTS, ROLE_ATTN_SINKS,
                       ROLE_ATTN_OUTPUT_BIAS, ROLE_ROUTER_BIAS, ROLE_EXPERT_GATE_BIAS, ROLE_EXPERT_UP_BIAS,

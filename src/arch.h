@@ -32,7 +32,7 @@ typedef struct arch_row {
   const uint8_t *required; /* roles, up to ROLE_COUNT */
   const uint8_t *optional;
   const uint8_t *ignored; /* what files may hold and llama.cpp does not apply; NULL: none */
-  uint32_t flags; /* of arch_flag */
+  uint32_t flags;         /* of arch_flag */
   rope_kind rope;
   ffn_act act;
   /* Reads what only this architecture has, after everything common; may be NULL. */

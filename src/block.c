@@ -339,10 +339,29 @@ static void logits(plan_builder *b, int32_t x) {
   plan_emit(b, cap);
 }
 
+/* One vector for the whole text. */
+static void embedding(plan_builder *b, int32_t x) {
+  static const plan_linear dense[2] = {
+      {.name = "dense_2", .weight = ROLE_DENSE_2, .bias = NO_ROLE, .scale = NO_ROLE, .rows = ROWS_ONE},
+      {.name = "dense_3", .weight = ROLE_DENSE_3, .bias = NO_ROLE, .scale = NO_ROLE, .rows = ROWS_ONE}};
+  if (has(b, ROLE_OUTPUT_NORM, 0)) norm_to(b, 0, x, x, 1, ROLE_OUTPUT_NORM, ROLE_OUTPUT_NORM_BIAS);
+  int32_t vector = f32_value(b, "pooled", ROWS_ONE, hparams(b)->d_model);
+  emit(b, OP_POOL, 0, vector, x);
+  for (int i = 0; i < 2; i++) {
+    if (has(b, dense[i].weight, 0)) vector = plan_apply(b, &dense[i], 0, vector);
+  }
+  emit(b, OP_UNIT_LENGTH, 0, vector, NO_VALUE);
+  b->plan->logits = vector;
+}
+
 void block_build(plan_builder *b) {
   rope_tables tables = make_tables(b);
   int32_t x = embed(b);
   for (uint32_t layer = 0; layer < hparams(b)->n_layer; layer++) block(b, layer, x, &tables);
   b->plan->output_step = b->plan->step_count;
-  logits(b, x);
+  if (b->model->embeds) {
+    embedding(b, x);
+  } else {
+    logits(b, x);
+  }
 }

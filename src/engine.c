@@ -162,7 +162,7 @@ static void place_weights(lnl_engine *e) {
         .host = &e->host,
         .vector = model_role_is_vector(w->role),
         .embedding = model_role_use(w->role) == USE_EMBED,
-        .also_output = w->role == ROLE_TOKEN_EMBD && e->model.tied_output,
+        .also_output = w->role == ROLE_TOKEN_EMBD && e->model.tied_output && !e->model.embeds,
         .stored_f32 = w->form->type == TYPE_F32,
         .kernel = w->form->kernel,
         .stored_bytes = t->bytes,
@@ -187,11 +187,15 @@ static lnl_status resolve_options(lnl_engine *e, const lnl_plan_options *options
                      "a context of %u tokens was asked for; the model was trained for %u", o->n_ctx,
                      hp->n_ctx_train);
   }
-  if (o->n_ctx == 0) o->n_ctx = u32_min(hp->n_ctx_train, LNL_DEFAULT_CONTEXT);
+  o->embed = e->model.embeds = options->embed || arch_has(e->model.arch, ARCH_NO_OUTPUT);
+  if (o->embed) o->all_logits = false;
+  const bool whole = o->embed && !(hp->causal && hp->pooling == POOLING_LAST);
+  if (o->n_ctx == 0) o->n_ctx = u32_min(hp->n_ctx_train, whole ? LNL_EMBED_CONTEXT : LNL_DEFAULT_CONTEXT);
   if (o->kv >= KV_TYPE_COUNT) return error_set(&e->error, LNL_BAD_ARGUMENT, "unknown cache type %u", o->kv);
   e->kv_was_auto = o->kv == KV_AUTO;
   o->kv = kv_resolve_type(hp, (kv_type)o->kv, o->n_ctx);
   if (o->chunk == 0) o->chunk = o->all_logits ? LNL_ALL_LOGITS_CHUNK : LNL_DEFAULT_CHUNK;
+  if (whole) o->chunk = o->n_ctx; /* all of a text is pooled, or looked at, at once */
   e->chunk_wish = o->chunk;
   o->chunk = u32_min(o->chunk, o->n_ctx);
   return LNL_OK;
@@ -391,6 +395,7 @@ lnl_info lnl_get_info(const lnl_engine *e) {
       .n_ctx_train = e->model.hp.n_ctx_train,
       .n_vocab = e->model.hp.n_vocab ? e->model.hp.n_vocab : e->n_vocab_tok,
       .n_past = e->n_past,
+      .n_embd = e->model.embeds ? e->model.hp.d_model : 0,
       .chunk = e->options.chunk,
       .bos = e->tok ? tok_bos(e->tok) : -1,
       .eos = e->tok ? tok_eos(e->tok) : -1,

@@ -211,8 +211,13 @@ void op_pool(const lnl_exec *x, const operands *o) {
   memcpy(y, exec_f32(x, o->in0, how == POOLING_LAST ? x->n_tok - 1 : 0), n * sizeof *y);
   if (how == POOLING_MEAN) {
     for (uint32_t t = 1; t < x->n_tok; t++) vec_add(y, exec_f32(x, o->in0, t), n);
+    scale_row(y, n, 1 / (float)x->n_tok);
   }
+}
+
+void op_unit_length(const lnl_exec *x, const operands *o) {
+  float *y = exec_f32(x, o->out, 0);
   double squares = 0;
-  for (uint32_t i = 0; i < n; i++) squares += (double)y[i] * (double)y[i];
-  if (squares > 0) scale_row(y, n, (float)(1 / sqrt(squares)));
+  for (uint32_t i = 0; i < o->out->cols; i++) squares += (double)y[i] * (double)y[i];
+  if (squares > 0) scale_row(y, o->out->cols, (float)(1 / sqrt(squares)));
 }

@@ -224,6 +224,19 @@ static void read_attention(key_reader *r, lnl_hparams *hp) {
   }
 }
 
+/* A model made for text gives the last token's vector, one that looks both ways
+ * the mean, unless the file says otherwise. */
+static void read_pooling(key_reader *r, lnl_hparams *hp) {
+  enum { UNSPECIFIED = -1 };
+  uint32_t type = key_count_or_none(r, "pooling_type", UINT32_MAX);
+  hp->pooling = hp->causal ? POOLING_LAST : POOLING_MEAN;
+  if (type == POOLING_MEAN || type == POOLING_CLS || type == POOLING_LAST) {
+    hp->pooling = (pooling)type;
+  } else if (type != POOLING_NONE && type != (uint32_t)UNSPECIFIED) {
+    key_fail(r, LNL_UNSUPPORTED_FEATURE, "pooling_type", "is not none, mean, cls or last");
+  }
+}
+
 lnl_status hparams_read(lnl_model *model, const gguf *file, lnl_error *error) {
   key_reader r = {.file = file, .prefix = model->arch->name, .error = error};
   lnl_hparams *hp = &model->hp;
@@ -255,11 +268,11 @@ lnl_status hparams_read(lnl_model *model, const gguf *file, lnl_error *error) {
   read_layers(&r, model);
   if (arch->rope != ROPE_NONE) read_rope(&r, model);
   read_experts(&r, model);
-  hp->pooling = (pooling)key_count_or_none(&r, "pooling_type", UINT32_MAX);
   hp->causal = key_bool(&r, "attention.causal", !arch_has(arch, ARCH_NO_OUTPUT));
   if (!hp->causal && !arch_has(arch, ARCH_NO_OUTPUT))
     key_fail(&r, LNL_UNSUPPORTED_FEATURE, "attention.causal",
              "is false: only embedding models may look ahead");
+  read_pooling(&r, hp);
   if (arch->tune && r.status == LNL_OK) arch->tune(&r, model);
   return r.status;
 }

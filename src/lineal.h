@@ -54,8 +54,14 @@ typedef struct lnl_plan_options {
   uint32_t kv;           /* kv_type of kv.h: 0 auto, 1 f32, 2 f16, 3 q8_0, 4 q4_0 */
   uint32_t chunk;        /* most tokens a prefill step; 0: default */
   bool all_logits;       /* keep the logits of each position, not only the last */
+  bool embed;            /* one vector for the text instead of logits: see lnl_logits */
 } lnl_plan_options;
-enum { LNL_DEFAULT_CONTEXT = 2048, LNL_DEFAULT_CHUNK = 128, LNL_ALL_LOGITS_CHUNK = 16 };
+enum {
+  LNL_DEFAULT_CONTEXT = 2048,
+  LNL_DEFAULT_CHUNK = 128,
+  LNL_ALL_LOGITS_CHUNK = 16,
+  LNL_EMBED_CONTEXT = 512
+};
 
 /* Reads the model out of the header, places each tensor, builds the plans and
  * the memory table. LNL_OK also when it does not fit (see lnl_get_budget).
@@ -154,13 +160,15 @@ uint32_t lnl_next_step(const lnl_engine *e);
 /* Samples from the last logits and appends the id to the timeline. Returns the
  * id, or BAD_STATE when no logits are ready. */
 int32_t lnl_sample(lnl_engine *e);
-/* [rows, n_vocab], valid until the next lnl_eval; NULL when none are ready. */
+/* [rows, n_vocab], or one row [n_embd] of length 1 when planned with embed; valid until the next lnl_eval;
+ * NULL when none are ready. */
 const float *lnl_logits(const lnl_engine *e, uint32_t *rows);
 /* log p(id) at that row of the logits; -inf for an id outside the vocabulary. */
 double lnl_logprob(const lnl_engine *e, uint32_t row, int32_t id);
 
 typedef struct lnl_info {
   uint32_t n_ctx, n_ctx_train, n_vocab, n_past, chunk;
+  uint32_t n_embd;  /* 0: planned for logits */
   int32_t bos, eos; /* -1: none */
   bool has_tokenizer, adds_bos;
   uint64_t weight_bytes; /* stored bytes to load, all shards */

@@ -41,6 +41,8 @@ static uint64_t dim_size(const lnl_model *model, weight_dim dim) {
     return hp->d_ff_expert;
   case DIM_D_FF_SHARED:
     return hp->d_ff_shared;
+  case DIM_D_DENSE:
+    return hp->d_dense;
   case DIM_N_VOCAB:
     return hp->n_vocab;
   case DIM_N_CTX_TRAIN:
@@ -305,7 +307,7 @@ lnl_status model_read(lnl_model *model, const gguf *shards, uint32_t shard_count
                      "tensor 'token_embd.weight' has %u rows, but the vocabulary has %u tokens",
                      model->hp.n_vocab, n_vocab_tok);
   }
-  model->tied_output = !model_weight(model, ROLE_OUTPUT, 0);
+  model->tied_output = !model_weight(model, ROLE_OUTPUT, 0) && !arch_has(model->arch, ARCH_NO_OUTPUT);
   return check_complete(model, error);
 }
 

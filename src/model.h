@@ -37,6 +37,7 @@ typedef enum weight_dim {
   DIM_D_FF_UP, /* d_ff, or twice that where the gate comes first in it */
   DIM_D_FF_EXPERT,
   DIM_D_FF_SHARED,
+  DIM_D_DENSE, /* between the two matrices after pooling */
   DIM_N_VOCAB,
   DIM_N_CTX_TRAIN,
   DIM_HALF_ROT,
@@ -104,6 +105,7 @@ typedef struct lnl_hparams {
   bool expert_norm; /* the weights of the chosen experts are made to add up to 1 */
   bool causal;
   pooling pooling;
+  uint32_t d_dense; /* 0: no matrices after pooling */
 } lnl_hparams;
 
 /* What kind of layer it is. */
@@ -132,6 +134,7 @@ typedef struct lnl_model {
   const struct arch_row *arch;
   lnl_hparams hp;
   bool tied_output;    /* no output matrix: the embedding serves */
+  bool embeds;         /* the result is one vector for the text, not logits; set by the engine */
   bool has_weights;    /* false: a vocabulary-only file */
   lnl_weight *weights; /* [weight_count], by shard and file offset; owned (one block) */
   uint32_t weight_count;

@@ -72,7 +72,8 @@ typedef struct plan_value {
  *   EXPERT_SUM      out <- the weighted sum of the token's rows of in0, by in1 = out of ROUTE
  *   SOFTCAP         out <- factor * tanh(in0 / factor)
  *   OUTPUT_ROWS     out <- the rows of in0 whose logits are wanted
- *   POOL            out <- one vector of all rows of in0, of length 1 */
+ *   POOL            out <- one vector of all rows of in0
+ *   UNIT_LENGTH     out /= its length */
 typedef struct plan_step {
   plan_op op;
   bool sync; /* threads must meet before this step: see plan_share */

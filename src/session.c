@@ -40,6 +40,7 @@ int32_t lnl_prompt(lnl_engine *e, const int32_t *ids, uint32_t count, bool reuse
   }
   /* A convolution's state is that of the last position alone: it goes on from
    * there, or all is computed again. */
+  if (e->model.embeds && e->options.chunk >= e->options.n_ctx) common = 0; /* all rows are pooled */
   if (e->model.hp.n_conv_layer && (common < e->n_past || e->running)) common = 0;
   if (needs_long_factors(e, count) != e->long_text) common = 0;
   /* A step that was suspended is forgotten: its positions were not counted. */
@@ -122,6 +123,8 @@ const float *lnl_logits(const lnl_engine *e, uint32_t *rows) {
 
 int32_t lnl_sample(lnl_engine *e) {
   if (!ready(e)) return LNL_BAD_STATE;
+  if (e->model.embeds)
+    return error_set(&e->error, LNL_BAD_STATE, "the model was opened for embeddings, it gives no logits");
   if (!e->logits_rows || e->n_past != e->n_total || e->full) {
     return error_set(&e->error, LNL_BAD_STATE, "no logits are ready to sample from");
   }
@@ -143,7 +146,7 @@ int32_t lnl_sample(lnl_engine *e) {
 
 double lnl_logprob(const lnl_engine *e, uint32_t row, int32_t id) {
   uint32_t n_vocab = e->model.hp.n_vocab;
-  if (row >= e->logits_rows || id < 0 || (uint32_t)id >= n_vocab) return -(double)INFINITY;
+  if (e->model.embeds || row >= e->logits_rows || id < 0 || (uint32_t)id >= n_vocab) return -(double)INFINITY;
   const float *logits = exec_logits(&e->exec) + (size_t)row * n_vocab;
   return (double)logits[id] - log_sum_exp(logits, n_vocab);
 }

@@ -79,13 +79,14 @@ int32_t lnl_abi_header_finish(lnl_engine *e) { return lnl_header_finish(core(e))
 uint32_t lnl_abi_shard_count(lnl_engine *e) { return lnl_shard_count(core(e)); }
 
 int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_t kv, uint32_t chunk,
-                     uint32_t all_logits) {
+                     uint32_t flags) {
   lnl_plan_options options = {
       .n_ctx = n_ctx,
       .budget_bytes = as_u64(budget_bytes, 0),
       .kv = kv,
       .chunk = chunk,
-      .all_logits = all_logits != 0,
+      .all_logits = flags & 1,
+      .embed = flags & 2,
   };
   return lnl_plan_for(core(e), &options);
 }
@@ -270,6 +271,8 @@ double lnl_abi_number(lnl_engine *e, uint32_t which) {
     const tok *t = lnl_get_tokenizer(core(e));
     return t ? (double)tok_max_piece_bytes(t) : 0;
   }
+  case NUM_N_EMBD:
+    return (double)info.n_embd;
   default:
     return -1;
   }

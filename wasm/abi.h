@@ -37,11 +37,12 @@ uint32_t lnl_abi_shard_count(lnl_engine *e);  /* 1 unless split.count says more 
 
 /* --- plan ------------------------------------------------------------------- */
 /* n_ctx 0: the smaller of the model's own and 2048. budget_bytes 0: none.
- * kv: 0 auto, 1 f32, 2 f16, 3 q8_0, 4 q4_0. chunk 0: default. all_logits: keep the logits of
- * each prompt position (for logits and perplexity). status OK even when it
+ * kv: 0 auto, 1 f32, 2 f16, 3 q8_0, 4 q4_0. chunk 0: default. flags: 1 keep the logits
+ * of each prompt position (for logits and perplexity), 2 one vector of the text
+ * instead of logits (embeddings; always so for models without an output). status OK even when it
  * does not fit: lnl_abi_number(e, NUM_FITS) tells. */
 int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_t kv, uint32_t chunk,
-                     uint32_t all_logits);
+                     uint32_t flags);
 
 /* Texts made on demand: valid until the next lnl_abi_text of e. */
 enum {
@@ -146,7 +147,8 @@ enum {
   NUM_ADDS_BOS,
   NUM_LIVE_BLOCKS,
   NUM_HEADER_BYTES,
-  NUM_MAX_PIECE_BYTES /* of text that one token stands for; 0: no tokenizer */
+  NUM_MAX_PIECE_BYTES /* of text that one token stands for; 0: no tokenizer */,
+  NUM_N_EMBD /* length of the vector; 0: the model was opened for logits */
 };
 double lnl_abi_number(lnl_engine *e, uint32_t which);
 

@@ -84,7 +84,7 @@ const refused = {
   'fewer scores than tokens': [setKey('tokenizer.ggml.scores', '[f32]', [0, 0, 0]), 'BAD_VOCABULARY', /scores|3/],
   'tokens that are numbers': [setKey('tokenizer.ggml.tokens', '[u32]', [1, 2, 3]), ['BAD_VOCABULARY', 'MISSING_KEY'], /tokens/],
   'an unsupported rope scaling': [setKey('llama.rope.scaling.type', 'string', 'spiral'), 'UNSUPPORTED_FEATURE', /spiral/],
-  'a mixture of experts': [setKey('llama.expert_count', 'u32', 8), ['UNSUPPORTED_FEATURE', 'MISSING_TENSOR'], /expert/],
+  'experts without their number': [setKey('llama.expert_count', 'u32', 8), 'MISSING_KEY', /expert_used_count/],
 };
 for (const [name, [edit, code, ...patterns]] of Object.entries(refused)) {
   test(`${name}: refused before any weight is fetched`, async () => {

@@ -4,7 +4,7 @@
 // memory is taken anew after each call, because each call may grow it.
 import { LinealError } from './errors.js';
 
-const ABI_VERSION = 2;
+const ABI_VERSION = 3;
 
 export const STATUS = /** @type {const} */ ({ OK: 0, NEED_BYTES: 1, MORE: 2, CANCELLED: 3, CONTEXT_FULL: 4 });
 export const TEXT = /** @type {const} */ ({
@@ -37,6 +37,7 @@ const NUMBER_NAMES = /** @type {const} */ ([
   'liveBlocks',
   'headerBytes',
   'maxPieceBytes',
+  'nEmbd',
 ]);
 /** @typedef {typeof NUMBER_NAMES[number]} NumberName */
 const NUMBER = /** @type {Record<NumberName, number>} */ (
@@ -252,7 +253,7 @@ export class Core {
     return this.#call('shard_count', this.#engine) >>> 0;
   }
 
-  /** @param {{ context: number, memory: number, kvType: 'auto' | 'f32' | 'f16' | 'q8_0' | 'q4_0', chunk: number, allLogits: boolean }} options */
+  /** @param {{ context: number, memory: number, kvType: 'auto' | 'f32' | 'f16' | 'q8_0' | 'q4_0', chunk: number, allLogits: boolean, embeddings: boolean }} options */
   plan(options) {
     this.#status(
       'plan',
@@ -260,7 +261,7 @@ export class Core {
       options.memory,
       KV_TYPE[options.kvType],
       options.chunk,
-      options.allLogits ? 1 : 0,
+      (options.allLogits ? 1 : 0) | (options.embeddings ? 2 : 0),
     );
   }
 
@@ -392,6 +393,24 @@ export class Core {
   /** OK, MORE, NEED_BYTES or CONTEXT_FULL. */
   eval() {
     return this.#status('eval');
+  }
+
+  /**
+   * From now on eval runs at most so many steps and then gives MORE; 0: whole chunks.
+   * @param {number} steps
+   */
+  stepLimit(steps) {
+    this.#call('step_limit', this.#engine, steps);
+  }
+
+  /** The step of the plan with which eval goes on; 0: with a new chunk. */
+  nextStep() {
+    return this.#call('next_step', this.#engine) >>> 0;
+  }
+
+  /** How many tokens the chunk has that runs, or ran last. */
+  chunkTokens() {
+    return this.#call('chunk_tokens', this.#engine) >>> 0;
   }
 
   sample() {

@@ -84,6 +84,11 @@ export class LocalBackend {
     return this.#open.evaluate(ids, signal);
   }
 
+  /** @param {string | Int32Array} input @param {AbortSignal} signal */
+  async embed(input, signal) {
+    return this.#open.embed(input, signal);
+  }
+
   /** @param {Int32Array} ids @param {number} from @param {AbortSignal} signal */
   async score(ids, from, signal) {
     return this.#open.score(ids, from, signal);
@@ -304,6 +309,11 @@ export class WorkerBackend {
         if (result) onEnd(result);
       }
     }
+  }
+
+  /** @param {string | Int32Array} input @param {AbortSignal} signal */
+  embed(input, signal) {
+    return this.#rpc.call('embed', { input }, signal);
   }
 
   /** @param {Int32Array} ids @param {number} from @param {AbortSignal} signal */

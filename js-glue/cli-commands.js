@@ -3,6 +3,7 @@
 import { readFileSync } from 'node:fs';
 import { usage } from './cli-options.js';
 import { OutputFile } from './cli-output.js';
+import { profileJson, profileText, writeTrace } from './cli-profile.js';
 import { LinealError, explain, inspect, open, openTokenizer } from './index.js';
 import { checkPrompt, checkSequence, generateSettings } from './options.js';
 
@@ -47,6 +48,7 @@ export const COMMANDS = {
       'no-bos',
       'logprobs',
       'stats',
+      'trace',
       ...PLAN,
     ],
     run: runGenerate,
@@ -71,6 +73,13 @@ export const COMMANDS = {
     required: ['tokens', 'out'],
     run: runLogits,
   },
+  embed: {
+    usage: 'MODEL --text TEXT',
+    summary: 'The vector of a text, of length 1, as JSON: for embedding models, or any other.',
+    options: ['text', ...PLAN],
+    required: ['text'],
+    run: runEmbed,
+  },
   perplexity: {
     usage: 'MODEL --file TEXT [--context N]',
     summary: 'Perplexity of a text: chunks of N tokens, BOS first, the second half of each scored.',
@@ -79,9 +88,9 @@ export const COMMANDS = {
     run: runPerplexity,
   },
   bench: {
-    usage: 'MODEL [-p 512] [-n 128]',
-    summary: 'Speed of prefill and decode.',
-    options: ['bench-prompt', 'bench-tokens', ...PLAN],
+    usage: 'MODEL [-p 512] [-n 128] [--profile] [--trace FILE]',
+    summary: 'Speed of prefill and decode, and where the time goes.',
+    options: ['bench-prompt', 'bench-tokens', 'profile', 'trace', ...PLAN],
     run: runBench,
   },
 };
@@ -233,50 +242,70 @@ async function runGenerate(source, values, signal) {
     addSpecial: !values['no-bos'],
     logprobs: values.logprobs,
     signal,
+    .../** @type {{ profile?: 'trace' }} */ (values.trace === undefined ? {} : { profile: 'trace' }),
   };
   // Before a model is loaded for nothing.
   generateSettings(options);
   checkPrompt(prompt);
-  const model = await openModel(source, values, signal);
-  try {
-    const generation = model.generate(prompt, options);
-    for await (const piece of generation) {
-      if (!values.json && !process.stdout.write(piece))
-        await new Promise((resolve) => {
-          process.stdout.once('drain', resolve);
+  return withTraceFile(source, values, async (trace) => {
+    const model = await openModel(source, values, signal);
+    try {
+      const generation = model.generate(prompt, options);
+      for await (const piece of generation) {
+        if (!values.json && !process.stdout.write(piece))
+          await new Promise((resolve) => {
+            process.stdout.once('drain', resolve);
+          });
+      }
+      const result = await generation.done;
+      const written = trace && writeTrace(trace, model, result);
+      const timings = {
+        load_ms: rounded(result.timings.loadMs),
+        prefill_ms: rounded(result.timings.prefillMs),
+        first_token_ms: rounded(result.timings.firstTokenMs),
+        decode_ms: rounded(result.timings.decodeMs),
+        prefill_tps: rounded(result.timings.prefillTps),
+        decode_tps: rounded(result.timings.decodeTps),
+      };
+      if (values.json) {
+        printJson({
+          prompt_tokens: result.promptTokens,
+          tokens: result.tokens,
+          text: result.text,
+          finish_reason: result.finishReason,
+          timings,
+          memory: result.memory,
+          decode_allocations: result.decodeAllocations,
+          memory_grows: result.memoryGrows,
+          module: model.info.module,
+          threads: model.info.threads,
+          ...(result.logprobs ? { logprobs: result.logprobs } : {}),
+          ...(written ? { trace: written } : {}),
         });
+      } else {
+        process.stdout.write('\n');
+      }
+      if (values.stats) printStats(result, timings, model.info);
+    } finally {
+      await model.close();
     }
-    const result = await generation.done;
-    const timings = {
-      load_ms: rounded(result.timings.loadMs),
-      prefill_ms: rounded(result.timings.prefillMs),
-      first_token_ms: rounded(result.timings.firstTokenMs),
-      decode_ms: rounded(result.timings.decodeMs),
-      prefill_tps: rounded(result.timings.prefillTps),
-      decode_tps: rounded(result.timings.decodeTps),
-    };
-    if (values.json) {
-      printJson({
-        prompt_tokens: result.promptTokens,
-        tokens: result.tokens,
-        text: result.text,
-        finish_reason: result.finishReason,
-        timings,
-        memory: result.memory,
-        decode_allocations: result.decodeAllocations,
-        memory_grows: result.memoryGrows,
-        module: model.info.module,
-        threads: model.info.threads,
-        ...(result.logprobs ? { logprobs: result.logprobs } : {}),
-      });
-    } else {
-      process.stdout.write('\n');
-    }
-    if (values.stats) printStats(result, timings, model.info);
+    return 0;
+  });
+}
+
+/**
+ * With the file of --trace, if it was asked for: it is there only if all went well.
+ * @param {string} source
+ * @param {Values} values
+ * @param {(trace: OutputFile | undefined) => Promise<number>} work
+ */
+async function withTraceFile(source, values, work) {
+  const file = values.trace === undefined ? undefined : new OutputFile(values.trace, source, '--trace');
+  try {
+    return await work(file);
   } finally {
-    await model.close();
+    file?.discard();
   }
-  return 0;
 }
 
 /**
@@ -299,6 +328,19 @@ decode       ${result.tokens.length} tokens, ${t.decode_ms} ms, ${t.decode_tps} 
   bytes           planned       measured
 ${lines.join('\n')}
 `);
+}
+
+/** @type {Command['run']} */
+async function runEmbed(source, values, signal) {
+  const model = await openModel(source, values, signal, { embeddings: true });
+  try {
+    const tokens = await model.tokenize(values.text);
+    const vector = Array.from(await model.embed(tokens, { signal }));
+    printJson(values.json ? { tokens: tokens.length, embedding: vector } : vector);
+  } finally {
+    await model.close();
+  }
+  return 0;
 }
 
 /** @type {Command['run']} */
@@ -403,7 +445,12 @@ function readText(path) {
 }
 
 /** @type {Command['run']} */
-async function runBench(source, values, signal) {
+function runBench(source, values, signal) {
+  return withTraceFile(source, values, (trace) => bench(source, values, signal, trace));
+}
+
+/** @param {string} source @param {Values} values @param {AbortSignal} signal @param {OutputFile | undefined} trace */
+async function bench(source, values, signal, trace) {
   const plan = await explain(
     source,
     planOptions({ ...values, memory: undefined, context: undefined }, signal),
@@ -422,6 +469,11 @@ async function runBench(source, values, signal) {
     const { timings, tokens, finishReason } = await model.generate(ids, { ...options, maxTokens: newTokens })
       .done;
     const memory = await model.memory();
+    const profiled =
+      values.profile || trace
+        ? await model.generate(ids, { ...options, maxTokens: newTokens, profile: trace ? 'trace' : true }).done
+        : undefined;
+    const written = trace && profiled && writeTrace(trace, model, profiled);
     const warnings = model.explanation.warnings
       .filter(({ code }) => THREAD_WARNINGS.includes(code))
       .map(({ text }) => text);
@@ -436,6 +488,8 @@ async function runBench(source, values, signal) {
       tokens: tokens.length,
       finish_reason: finishReason,
       warnings,
+      ...(values.profile && profiled ? { profile: profileJson(profiled, timings, model.info) } : {}),
+      ...(written ? { trace: written } : {}),
     };
     if (values.json) {
       printJson(result);
@@ -447,6 +501,8 @@ load     ${result.load_ms} ms
 memory   ${result.peak_bytes} bytes
 module   ${result.module}, ${threadsText(model.info)}
 `);
+      if (written) process.stdout.write(`trace    ${written.file}, ${written.events} events\n`);
+      if (values.profile && profiled) process.stdout.write(profileText(profiled, timings, model.info));
     }
   } finally {
     await model.close();

@@ -156,7 +156,7 @@ export const OPTIONS = {
   'no-bos': { type: 'boolean', help: 'do not add the BOS or EOS token that the file asks for' },
   logprobs: { type: 'boolean', help: 'add the log-probability of each token to the JSON' },
   stats: { type: 'boolean', help: 'timings and memory on stderr at the end' },
-  text: { type: 'string', value: 'TEXT', help: 'the text to tokenize' },
+  text: { type: 'string', value: 'TEXT', help: 'the text' },
   tokens: { type: 'string', value: '1,2,3', parse: ids, help: 'token ids' },
   out: {
     type: 'string',
@@ -178,6 +178,15 @@ export const OPTIONS = {
     value: 'N',
     parse: natural,
     help: 'tokens to generate (default 128, less for a shorter context)',
+  },
+  profile: {
+    type: 'boolean',
+    help: 'a second run that times each step: a table by kernel; with --json each step of the plan too',
+  },
+  trace: {
+    type: 'string',
+    value: 'FILE',
+    help: "write what was done, step by step, in Chrome's trace format (ui.perfetto.dev)",
   },
   threads: {
     type: 'string',

@@ -63,13 +63,14 @@ export class OutputFile {
    * Ready to be written; what is there stays untouched.
    * @param {string} path
    * @param {string} source of the model
+   * @param {string} [option] that gave the path
    */
-  constructor(path, source) {
+  constructor(path, source, option = '--out') {
     this.#path = path;
     const existing = statOf(path);
     if (existing && isModel(existing, source)) {
       throw new LinealError('BAD_ARGUMENT', `'${path}' is the model itself`, {
-        remedy: 'give --out another file',
+        remedy: `give ${option} another file`,
       });
     }
     try {
@@ -88,10 +89,14 @@ export class OutputFile {
     } catch (error) {
       this.discard();
       throw new LinealError('BAD_ARGUMENT', `'${path}' cannot be written (${systemCode(error)})`, {
-        remedy: 'give --out a file in a folder that exists and that you may write',
+        remedy: `give ${option} a file in a folder that exists and that you may write`,
         cause: error,
       });
     }
+  }
+
+  get path() {
+    return this.#path;
   }
 
   /** @param {Uint8Array} bytes */

@@ -5,6 +5,7 @@ import { Core, STATUS, TEXT, compileModule, sharedMemory } from './abi.js';
 import { chooseModule, probeCapabilities, threadsPossible } from './caps.js';
 import { LinealError, abortable, closedError, throwIfAborted } from './errors.js';
 import { FIRST_READ_BYTES, Loader } from './loader.js';
+import { LoadClock, Profiler } from './profile.js';
 import { openSource } from './source.js';
 import { TextStream, decodeText } from './text.js';
 import { Threads } from './threads.js';
@@ -19,23 +20,27 @@ import { nextTurn } from './turn.js';
 
 /** @typedef {{ id: number, index: number, logprob?: number, text: string }} TokenEvent */
 
+const PLAIN_TEXT = { addSpecial: true, parseSpecial: false };
+
 export class Engine {
   #core;
   #loader;
   #moduleName;
   /** @type {Threads | undefined} */ #threads;
-  #loadMs = 0;
+  #clock;
+  /** @type {import('./profile.js').Plans | undefined} */ #plans;
   #busy = false;
   #closed = false;
   /** @type {boolean | undefined} whether the tokenizer puts a space before a text */ #spacePrefix;
 
   /**
-   * @param {Core} core @param {Loader} loader @param {string} moduleName
+   * @param {Core} core @param {Loader} loader @param {string} moduleName @param {LoadClock} clock
    */
-  constructor(core, loader, moduleName) {
+  constructor(core, loader, moduleName, clock) {
     this.#core = core;
     this.#loader = loader;
     this.#moduleName = moduleName;
+    this.#clock = clock;
   }
 
   // --- opening --------------------------------------------------------------------
@@ -49,12 +54,14 @@ export class Engine {
    */
   static async readHeader(parts, options, context, how = {}) {
     throwIfAborted(context.signal);
+    const clock = new LoadClock();
     const name = await chooseModule(options.module);
     const host = await probeCapabilities(options.host);
     const shared = threadsPossible(host, options.threads) ? sharedMemory() : undefined;
     const file = `lineal-${name}${shared ? '-mt' : ''}.wasm`;
     const module = await compileModule(new URL(file, options.wasmBaseUrl));
     throwIfAborted(context.signal);
+    clock.end('compile', 0);
     const source = await openSource(parts[0], context);
     let engine;
     try {
@@ -69,8 +76,9 @@ export class Engine {
       if (shared?.maxBytes) capabilities.maxMemoryBytes = leastLimit(capabilities.maxMemoryBytes, shared.maxBytes);
       const core = await Core.create(module, capabilities, options.threads, shared?.memory);
       const loader = new Loader(core, parts, source, context);
-      engine = new Engine(core, loader, name);
+      engine = new Engine(core, loader, name, clock);
       await loader.readHeaders(first, Boolean(how.firstPartOnly));
+      engine.#loaded('header');
       return engine;
     } catch (error) {
       if (engine) await engine.close();
@@ -84,24 +92,31 @@ export class Engine {
    * @param {Descriptor[]} parts @param {PlanOptions} options @param {EngineContext} context
    */
   static async open(parts, options, context) {
-    const start = performance.now();
     const engine = await Engine.readHeader(parts, options, context);
     try {
       let explanation = engine.explain(options);
       if (!explanation.fits) throw doesNotFit(explanation);
+      engine.#loaded('plan');
       engine.#core.bind();
+      engine.#loaded('bind');
       engine.#threads = new Threads(engine.#core, Boolean(context.endsWithWorker));
       const started = engine.#threads.start(); // while the weights come
       started.catch(() => {}); // nobody waits for it if they do not come
       await engine.#loader.loadWeights();
+      engine.#loaded('weights');
       if (!(await started)) explanation = engine.#explanation();
       throwIfAborted(context.signal);
-      engine.#loadMs = performance.now() - start;
+      engine.#loaded('threads');
       return { engine, explanation };
     } catch (error) {
       await engine.close();
       throw error;
     }
+  }
+
+  /** @param {import('./index.d.ts').LoadPhase['name']} phase that is over */
+  #loaded(phase) {
+    this.#clock.end(phase, this.#core.number('hostBytes'));
   }
 
   /**
@@ -148,7 +163,8 @@ export class Engine {
       chunk: core.number('chunk'),
       module: this.#moduleName,
       threads: core.threadCount(),
-      loadMs: this.#loadMs,
+      loadMs: this.#clock.totalMs,
+      loadPhases: this.#clock.phases,
     };
   }
 
@@ -286,11 +302,13 @@ export class Engine {
   async *#generate(prompt, settings, signal, onEnd) {
     const core = this.#core;
     const start = performance.now();
+    this.#checkLogits();
     if (typeof prompt === 'string') this.#checkLength(prompt);
     const ids = typeof prompt === 'string' ? core.tokenize(prompt, settings) : prompt;
     this.#checkCount(ids);
     core.sampler(settings.sampler);
     const reused = core.prompt(ids, settings.reuse);
+    const profiler = settings.profile ? this.#profiler(settings.profile === 'trace') : undefined;
     const stream = new TextStream(settings.stop);
     /** @type {number[]} */ const tokens = [];
     /** @type {number[]} */ const logprobs = [];
@@ -301,29 +319,30 @@ export class Engine {
     let decodeMs = 0;
     let counters = { allocCalls: 0, growCalls: 0 };
     const count = () => ({ allocCalls: core.number('allocCalls'), growCalls: core.number('growCalls') });
-    let decoding = false;
+    let decoding = 0; // since when
     let failed = false;
 
     try {
       const prefillStart = performance.now();
-      const status = await this.#evaluate(signal);
+      const status = await this.#evaluate(signal, profiler);
       prefillMs = performance.now() - prefillStart;
+      profiler?.endPhase('prefill', prefillMs, prefillStart);
       if (status === 'aborted') finish = 'aborted';
       else if (status === 'full') finish = 'context_full';
       else if (settings.maxTokens === 0) finish = 'length';
       counters = count();
-      decoding = true;
+      decoding = performance.now();
 
       while (!finish) {
         const stepStart = performance.now();
         if (tokens.length > 0) {
-          const step = await this.#evaluate(signal);
+          const step = await this.#evaluate(signal, profiler);
           if (step !== 'ready') {
             finish = step === 'aborted' ? 'aborted' : 'context_full';
             break;
           }
         }
-        const id = core.sample();
+        const id = profiler ? profiler.sample() : core.sample();
         if (tokens.length === 0) firstTokenMs = performance.now() - start;
         else decodeMs += performance.now() - stepStart;
         if (core.isEnd(id) && !settings.ignoreEos) {
@@ -360,7 +379,9 @@ export class Engine {
       failed = true;
       throw error;
     } finally {
+      profiler?.end();
       if (!failed && !core.dead) {
+        if (decoding > 0) profiler?.endPhase('decode', decodeMs, decoding);
         const after = decoding ? count() : counters;
         onEnd({
           text,
@@ -369,7 +390,7 @@ export class Engine {
           reusedTokens: reused,
           finishReason: finish ?? 'aborted', // none: the caller left the loop
           timings: {
-            loadMs: this.#loadMs,
+            loadMs: this.#clock.totalMs,
             prefillMs,
             firstTokenMs,
             decodeMs,
@@ -380,27 +401,33 @@ export class Engine {
           decodeAllocations: after.allocCalls - counters.allocCalls,
           memoryGrows: after.growCalls - counters.growCalls,
           ...(settings.logprobs ? { logprobs } : {}),
+          ...(profiler ? { stats: profiler.stats() } : {}),
         });
       }
     }
   }
 
+  /** @param {boolean} trace */
+  #profiler(trace) {
+    this.#plans ??= /** @type {import('./profile.js').Plans} */ (this.#core.json(TEXT.PLAN_JSON));
+    return new Profiler(this.#core, this.#plans, trace ? this.#clock.origin : undefined);
+  }
+
   /**
    * Evaluates all that is pending.
    * @param {{ readonly aborted: boolean }} signal
-   * @param {() => void} [afterChunk]
+   * @param {Profiler | undefined} profiler
    * @returns {Promise<'ready' | 'full' | 'aborted'>}
    */
-  async #evaluate(signal, afterChunk) {
+  async #evaluate(signal, profiler) {
     for (;;) {
       if (signal.aborted) return 'aborted';
-      const status = this.#core.eval();
+      const status = profiler ? profiler.eval() : this.#core.eval();
       if (status === STATUS.CONTEXT_FULL) return 'full';
       if (status === STATUS.NEED_BYTES) {
         await this.#loader.feed();
         continue;
       }
-      afterChunk?.();
       if (status === STATUS.OK) return 'ready';
       await nextTurn();
     }
@@ -418,11 +445,37 @@ export class Engine {
     try {
       const core = this.#core;
       const vocab = core.number('nVocab');
+      this.#checkLogits();
       this.#checkCount(ids);
       core.prompt(ids, false);
       for await (const { first, rows } of this.#chunksOf(ids.length, signal)) {
         for (let row = 0; row < rows; row++) yield { index: first + row, logits: core.logits(row, vocab) };
       }
+    } finally {
+      this.#busy = false;
+    }
+  }
+
+  /**
+   * The vector of a text, of length 1.
+   * @param {string | Int32Array} input
+   * @param {{ readonly aborted: boolean }} signal
+   */
+  async embed(input, signal) {
+    this.#checkOpen();
+    const core = this.#core;
+    const width = core.number('nEmbd');
+    if (width === 0) throw new LinealError('NO_EMBEDDINGS', 'this model was opened to give logits');
+    this.#enter();
+    try {
+      const ids = typeof input === 'string' ? core.tokenize(input, PLAIN_TEXT) : input;
+      this.#checkCount(ids);
+      core.prompt(ids, false);
+      let vector = new Float32Array(0);
+      for await (const { rows } of this.#chunksOf(ids.length, signal)) {
+        if (rows > 0) vector = core.logits(0, width);
+      }
+      return vector;
     } finally {
       this.#busy = false;
     }
@@ -439,6 +492,7 @@ export class Engine {
     this.#enter();
     try {
       const out = new Float64Array(Math.max(ids.length - 1 - from, 0)).fill(NaN);
+      this.#checkLogits();
       this.#checkCount(ids);
       this.#core.prompt(ids, false);
       for await (const { first, rows } of this.#chunksOf(ids.length, signal)) {
@@ -490,6 +544,11 @@ export class Engine {
   }
 
   // --- ending ----------------------------------------------------------------------------------
+
+  #checkLogits() {
+    if (this.#core.number('nEmbd') > 0)
+      throw new LinealError('NO_LOGITS', 'this model gives vectors of texts, and no logits');
+  }
 
   #enter() {
     if (this.#busy) throw new LinealError('BUSY', 'a generation or evaluation is running on this model');

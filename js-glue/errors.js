@@ -18,6 +18,8 @@ const REMEDIES = {
   ABORTED: 'start it again when wanted',
   BUSY: 'wait for the running generation to end, or abort it; open the model twice to run two at once',
   CLOSED: 'open the model again',
+  NO_LOGITS: 'open the model without embeddings: true; an embedding model cannot generate at all',
+  NO_EMBEDDINGS: 'open the model with embeddings: true',
   BAD_ARGUMENT: 'see the documented values of the option that the message names',
   WASM_UNSUPPORTED:
     'use an engine with WebAssembly SIMD: Chrome 91, Firefox 89, Safari 16.4, Node 20, or later',

@@ -118,6 +118,12 @@ export interface ExplainOptions {
   /** Keep the logits of every prompt position, for `evaluate`. Default: false. */
   allLogits?: boolean;
   /**
+   * Vectors of texts instead of logits, for `embed`. Default: false, and always
+   * so for models that have no output (BERT and its kin). The context is then
+   * 512 unless given, where a text must be seen as a whole.
+   */
+  embeddings?: boolean;
+  /**
    * Which build to run. Default: 'auto', 'relaxed' where the engine has relaxed
    * SIMD switched on. On Node 20, asking for 'relaxed' sets the V8 flags that it
    * needs, which hold for the whole process.
@@ -311,6 +317,13 @@ export interface GenerateOptions {
   logprobs?: boolean;
   /** Reuse what the KV cache holds of this prompt's beginning. Default: true. */
   reuse?: boolean;
+  /**
+   * Time each step of the plan; the result then has `stats`. The tokens are the
+   * same; it runs a few per cent slower, more with small models and several
+   * threads. 'trace' also keeps each event, for `chromeTrace`: 40 bytes each,
+   * the first million. Default: false, which costs nothing.
+   */
+  profile?: boolean | 'trace';
 }
 
 export interface Timings {
@@ -351,6 +364,109 @@ export interface MemoryReport {
   measured: MemoryTable;
 }
 
+/** Sums over calls. */
+export interface Figures {
+  /** Times it ran. */
+  calls: number;
+  /** Milliseconds in all, with what crossing the border to wasm costs: about a quarter of a microsecond a call. */
+  ms: number;
+  /** Per cent of the time of all steps of the phase. */
+  share: number;
+  /**
+   * Bytes of weights read, once a call; of the rows looked up (embed); of the
+   * keys and values attended to (attn) or written (kv_store), in the cache's
+   * own type; of a mixture of experts as many matrices as its tokens can have
+   * chosen. Activations are not counted.
+   */
+  bytes: number;
+  /** 10^9 of those bytes a second; what lies in caches may pass the memory's speed. */
+  gbPerS: number;
+  /** 10^9 multiplications and additions a second, of matrix products; else 0. */
+  gops: number;
+}
+
+/** One step of the plan. */
+export interface StepStats extends Figures {
+  /** Evaluating the prompt, or the tokens after it. */
+  phase: 'prefill' | 'decode';
+  /** Place in the plan. */
+  step: number;
+  op: string;
+  /** Undefined outside of the layers. */
+  layer?: number;
+  /** Name, type, form and kernel of its weight, as in `TensorPlacement`, if it has one. */
+  weight?: string;
+  type?: string;
+  form?: string;
+  kernel?: string;
+}
+
+/** The steps of a phase that have an op, or an op and a kind of weight, in common. */
+export interface GroupStats extends Figures {
+  phase: 'prefill' | 'decode';
+  op: string;
+  type?: string;
+  form?: string;
+  kernel?: string;
+  /** How many steps of the plan. */
+  steps: number;
+}
+
+export interface PhaseStats {
+  /** As in `Timings`: the steps, sampling, and what lies between. */
+  ms: number;
+  /** In the steps. */
+  stepMs: number;
+  /** Choosing tokens. The first token's belongs to neither phase. */
+  sampleMs: number;
+  /** Tokens evaluated. */
+  tokens: number;
+  /** Runs of the plan, each over one token or a chunk of the prompt. */
+  passes: number;
+}
+
+/**
+ * Where the time of a generation went. The clock of a page that is not
+ * cross-origin isolated has steps of 0.1 ms or more, which is longer than most
+ * steps: the sums over many calls are right, single events of a trace are not.
+ */
+export interface ProfileStats {
+  phases: { prefill: PhaseStats; decode: PhaseStats };
+  /** Each step that ran, prefill first, in the order of the plan. */
+  steps: StepStats[];
+  /** Summed by op; prefill first, the longest first. */
+  ops: GroupStats[];
+  /** Summed by op and by type, form and kernel of the weight. */
+  kernels: GroupStats[];
+  /** What `chromeTrace` reads, with `profile: 'trace'`. */
+  trace?: { events: Float64Array; dropped: number; memoryBytes: number[] };
+}
+
+/** One event of Chrome's trace format. */
+export interface TraceEvent {
+  name: string;
+  /** 'X': from `ts` on for `dur`; 'i': a moment; 'C': a counter; 'M': a name. */
+  ph: 'X' | 'i' | 'C' | 'M';
+  pid: number;
+  tid: number;
+  /** Microseconds since `open`. */
+  ts: number;
+  dur?: number;
+  cat?: string;
+  s?: 't';
+  args: Record<string, unknown>;
+}
+
+/**
+ * A file for ui.perfetto.dev or chrome://tracing, as an object to be written as
+ * JSON: what opening the model and these generations of it (run with
+ * `profile: 'trace'`) did. Tracks: phases, steps, memory.
+ */
+export function chromeTrace(
+  model: Pick<Model, 'info' | 'explanation'>,
+  results: readonly GenerationResult[],
+): { traceEvents: TraceEvent[]; displayTimeUnit: 'ms'; otherData: Record<string, string | number> };
+
 export interface GenerationResult {
   /** The continuation, without the prompt: all pieces joined. */
   text: string;
@@ -368,6 +484,8 @@ export interface GenerationResult {
   memoryGrows: number;
   /** Natural logarithms, one a token, if asked for. */
   logprobs?: number[];
+  /** If asked for with `profile`. */
+  stats?: ProfileStats;
 }
 
 /**
@@ -411,6 +529,23 @@ export interface ModelInfo {
   module: string;
   threads: number;
   loadMs: number;
+  /** What `loadMs` consists of, in order. */
+  loadPhases: LoadPhase[];
+}
+
+/**
+ * One thing that `open` did. `compile`: fetching and compiling the module;
+ * `header`: reading the header; `plan`: placing each tensor; `bind`: taking
+ * the memory; `weights`: reading them; `threads`: waiting for the other
+ * threads, which start while the weights are read.
+ */
+export interface LoadPhase {
+  name: 'compile' | 'header' | 'plan' | 'bind' | 'weights' | 'threads';
+  /** Since `open`. */
+  startMs: number;
+  ms: number;
+  /** Size of linear memory at its end. */
+  memoryBytes: number;
 }
 
 /** Counters of the core's allocator. */
@@ -450,6 +585,16 @@ export interface Model {
    * (default 0) to the last but one. Needs `allLogits`. The rows stay in the core.
    */
   score(ids: TokenIds, options?: { from?: number; signal?: AbortSignal }): Promise<Float64Array>;
+  /**
+   * The vector of a text, of length 1: pooled as the file says (mean, first or
+   * last token; where it says nothing, the mean for models that look both ways,
+   * else the last token), so that a dot product of two is their cosine. The text
+   * is tokenized as the file asks, control tokens in it are plain text; ids are
+   * taken as they are. Needs a model opened with `embeddings: true` (or one that
+   * gives nothing else); `generate`, `evaluate` and `score` of such a model fail
+   * with NO_LOGITS.
+   */
+  embed(input: string | TokenIds, options?: { signal?: AbortSignal }): Promise<Float32Array>;
   tokenize(text: string, options?: TokenizeOptions): Promise<Int32Array>;
   detokenize(ids: TokenIds, options?: { showSpecial?: boolean }): Promise<string>;
   /** The text of each id by itself; control tokens by name. */
@@ -488,6 +633,7 @@ export type LinealErrorCode =
   | 'UNSUPPORTED_ARCHITECTURE' | 'UNSUPPORTED_TYPE' | 'UNSUPPORTED_FEATURE' | 'UNSUPPORTED_TOKENIZER'
   | 'MISSING_KEY' | 'MISSING_TENSOR' | 'BAD_SHAPE' | 'UNEXPECTED_TENSOR' | 'BAD_VOCABULARY'
   | 'CONTEXT_TOO_LONG' | 'PROMPT_TOO_LONG' | 'EMPTY_PROMPT' | 'BAD_TOKEN' | 'NO_TOKENIZER' | 'NO_WEIGHTS'
+  | 'NO_LOGITS' | 'NO_EMBEDDINGS'
   | 'SOURCE_NOT_FOUND' | 'SOURCE_UNREADABLE' | 'SOURCE_READ' | 'SOURCE_CHANGED' | 'SOURCE_TRUNCATED'
   | 'HTTP_STATUS' | 'HTTP_RANGE' | 'NETWORK' | 'NETWORK_TIMEOUT' | 'CALLBACK_FAILED' | 'OUTPUT_FAILED' | 'ABORTED' | 'BUSY' | 'CLOSED' | 'WASM_UNSUPPORTED' | 'WASM_UNAVAILABLE'
   | 'WASM_VERSION' | 'WORKER_FAILED';

@@ -6,8 +6,9 @@ import { Model, Tokenizer } from './model.js';
 import { fetchOptions, parseByteSize, planOptions } from './options.js';
 import { linkedController } from './signals.js';
 import { closeParts, describeSource } from './source.js';
+import { chromeTrace } from './trace.js';
 
-export { LinealError, parseByteSize };
+export { LinealError, chromeTrace, parseByteSize };
 
 export const version = '0.1.0';
 

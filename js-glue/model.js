@@ -258,15 +258,37 @@ export class Model {
    * @returns {Promise<Float64Array>}
    */
   async score(ids, options = {}) {
-    this.#checkOpen();
     const { from, signal } = scoreOptions(options);
     const checked = checkSequence(ids);
+    return this.#alone(signal, (inner) => this.#backend.score(checked, from, inner));
+  }
+
+  /**
+   * @param {string | import('./index.d.ts').TokenIds} input
+   * @param {{ signal?: AbortSignal }} [options]
+   * @returns {Promise<Float32Array>}
+   */
+  async embed(input, options = {}) {
+    const { signal } = evaluateOptions(options);
+    const checked = typeof input === 'string' ? checkText(input) : checkSequence(input);
+    return this.#alone(signal, (inner) => this.#backend.embed(checked, inner));
+  }
+
+  /**
+   * Work that nothing else may run beside.
+   * @template T
+   * @param {AbortSignal | undefined} signal
+   * @param {(signal: AbortSignal) => Promise<T>} work
+   * @returns {Promise<T>}
+   */
+  async #alone(signal, work) {
+    this.#checkOpen();
     this.#checkIdle();
     const { controller, unlink } = linkedController(signal);
     const entry = { controller, end: async () => {}, release: () => {} };
     this.#running.add(entry);
     try {
-      return await this.#backend.score(checked, from, controller.signal);
+      return await work(controller.signal);
     } finally {
       this.#running.delete(entry);
       unlink();

@@ -12,6 +12,7 @@ import { LinealError, badArgument } from './errors.js';
  * @property {'auto' | 'f32' | 'f16' | 'q8_0' | 'q4_0'} kvType
  * @property {number} chunk 0: the default
  * @property {boolean} allLogits
+ * @property {boolean} embeddings
  * @property {'auto' | 'base' | 'relaxed'} module
  * @property {number} threads 0: the core chooses
  * @property {Partial<import('./index.d.ts').HostCapabilities>} host
@@ -27,6 +28,7 @@ const PLAN_KEYS = [
   'kvType',
   'chunk',
   'allLogits',
+  'embeddings',
   'module',
   'threads',
   'host',
@@ -54,6 +56,7 @@ const GENERATE_KEYS = [
   'ignoreEos',
   'logprobs',
   'reuse',
+  'profile',
 ];
 const HOST_TYPES = /** @type {Record<string, string>} */ ({
   kind: 'string',
@@ -118,6 +121,7 @@ export function planOptions(options = {}) {
     kvType = 'auto',
     chunk,
     allLogits,
+    embeddings,
     module = 'auto',
     threads = 'auto',
     wasmBaseUrl,
@@ -130,6 +134,7 @@ export function planOptions(options = {}) {
     kvType: oneOf('kvType', kvType, ['auto', 'f32', 'f16', 'q8_0', 'q4_0']),
     chunk: chunk === undefined ? 0 : whole('chunk', chunk, 1, 2 ** 20),
     allLogits: flag('allLogits', allLogits, false),
+    embeddings: flag('embeddings', embeddings, false),
     module: oneOf('module', module, ['auto', 'base', 'relaxed']),
     threads: threads === 'auto' ? 0 : whole('threads', threads, 1, 2 ** 16),
     host: hostOptions(options.host),
@@ -212,6 +217,7 @@ function folderUrl(url) {
  * @property {boolean} ignoreEos
  * @property {boolean} logprobs
  * @property {boolean} reuse
+ * @property {boolean | 'trace'} profile
  */
 
 /**
@@ -247,6 +253,7 @@ export function generateSettings(options = {}) {
     ignoreEos: flag('ignoreEos', options.ignoreEos, false),
     logprobs: flag('logprobs', options.logprobs, false),
     reuse: flag('reuse', options.reuse, true),
+    profile: options.profile === 'trace' ? 'trace' : flag('profile', options.profile, false),
   };
 }
 

@@ -67,6 +67,10 @@ function serve(target) {
     pieces: ({ ids }) => backend.pieces(ids),
     memory: () => backend.memory(),
     close: () => backend.close(),
+    embed: async ({ input }, signal) => {
+      const out = await backend.embed(input, signal);
+      return new Transfer(out, [out.buffer]);
+    },
     score: async ({ ids, from }, signal) => {
       const out = await backend.score(ids, from, signal);
       return new Transfer(out, [out.buffer]);

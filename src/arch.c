@@ -159,6 +159,29 @@ static void tune_gpt_oss(key_reader *r, lnl_model *model) {
   model->hp.expert_norm = false;
 }
 
+static void tune_olmoe(key_reader *r, lnl_model *model) {
+  (void)r;
+  model->hp.expert_norm = false;
+}
+
+static void tune_lfm2moe(key_reader *r, lnl_model *model) {
+  enum { SOFTMAX = 1, SIGMOID = 2 };
+  uint32_t gating = key_count(r, "expert_gating_func", UINT32_MAX / 2, 0);
+  if (gating == SIGMOID) {
+    model->hp.gating = GATING_SIGMOID;
+  } else if (gating != SOFTMAX) {
+    key_fail(r, LNL_UNSUPPORTED_FEATURE, "expert_gating_func", "is neither softmax nor sigmoid");
+  }
+}
+
+static void tune_command_r(key_reader *r, lnl_model *model) {
+  model->hp.logit_scale = key_float(r, "logit_scale", 1);
+}
+
+static void tune_gptneox(key_reader *r, lnl_model *model) {
+  model->hp.parallel = key_bool(r, "use_parallel_residual", true);
+}
+
 static void tune_qwen2moe(key_reader *r, lnl_model *model) {
   lnl_hparams *hp = &model->hp;
   (void)r;
@@ -279,7 +302,7 @@ static const arch_row rows[] = {
      .act = FFN_GELU},
     {.name = "stablelm",
      .required = LIST(EMBED, ROLE_OUTPUT, ROLE_ATTN_NORM, QKV, GATED, NORM_BIAS),
-     .optional = LIST(COMMON, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS),
+     .optional = LIST(COMMON, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS, QK_NORM),
      .flags = ARCH_LAYER_NORM,
      .rope = ROPE_NEOX},
     {.name = "hunyuan-dense",
@@ -290,13 +313,53 @@ static const arch_row rows[] = {
      .tune = tune_hunyuan},
     {.name = "ernie4_5",
      .required = LIST(EMBED, NORMS, QKV, GATED),
-     .optional = LIST(COMMON, ROLE_ATTN_OUTPUT_BIAS),
+     .optional = LIST(COMMON),
+     .ignored = LIST(ROLE_ATTN_OUTPUT_BIAS),
      .flags = ARCH_FFN_SCALE},
     {.name = "lfm2",
      .required = LIST(ROLE_TOKEN_EMBD, ROLE_TOKEN_EMBD_NORM, NORMS, QKV, GATED, QK_NORM, ROLE_CONV_IN,
                       ROLE_CONV_OUT, ROLE_CONV_KERNEL),
      .optional = LIST(COMMON),
      .rope = ROPE_NEOX},
+    {.name = "lfm2moe",
+     .required = LIST(ROLE_TOKEN_EMBD, ROLE_TOKEN_EMBD_NORM, NORMS, QKV, GATED, QK_NORM, ROLE_CONV_IN,
+                      ROLE_CONV_OUT, ROLE_CONV_KERNEL, EXPERTS, ROLE_EXPERT_CHOICE_BIAS),
+     .optional = LIST(COMMON),
+     .rope = ROPE_NEOX,
+     .tune = tune_lfm2moe},
+    {.name = "arcee",
+     .required = LIST(EMBED, NORMS, QKV, UNGATED),
+     .optional = LIST(COMMON, ROLE_ROPE_FREQS),
+     .act = FFN_RELU_SQR},
+    {.name = "internlm2", .required = LIST(EMBED, ROLE_OUTPUT, NORMS, QKV, GATED), .optional = LIST(COMMON)},
+    {.name = "exaone",
+     .required = LIST(EMBED, NORMS, QKV, GATED),
+     .optional = LIST(COMMON, ROLE_ROPE_FREQS),
+     .rope = ROPE_NEOX},
+    {.name = "seed_oss",
+     .required = LIST(EMBED, ROLE_ATTN_NORM, ROLE_ATTN_POST_NORM, QKV, GATED),
+     .optional = LIST(COMMON),
+     .flags = ARCH_POST_ATTN_IS_FFN,
+     .rope = ROPE_NEOX},
+    {.name = "olmoe",
+     .required = LIST(EMBED, ROLE_OUTPUT, NORMS, QKV, QK_NORM, EXPERTS),
+     .optional = LIST(ROLE_ATTN_OUTPUT_SCALE),
+     .flags = ARCH_WHOLE_QK_NORM,
+     .rope = ROPE_NEOX,
+     .tune = tune_olmoe},
+    {.name = "command-r",
+     .required = LIST(EMBED, ROLE_ATTN_NORM, QKV, GATED),
+     .optional = LIST(COMMON, QK_NORM),
+     .flags = ARCH_LAYER_NORM | ARCH_PARALLEL,
+     .tune = tune_command_r},
+    {.name = "gptneox",
+     .required = LIST(EMBED, ROLE_OUTPUT, NORMS, QKV, UNGATED, NORM_BIAS, ROLE_FFN_NORM_BIAS,
+                      ROLE_ATTN_OUTPUT_BIAS, ROLE_FFN_UP_BIAS, ROLE_FFN_DOWN_BIAS),
+     .optional = LIST(COMMON),
+     .flags = ARCH_LAYER_NORM,
+     .rope = ROPE_NEOX,
+     .act = FFN_GELU,
+     .tune = tune_gptneox},
     {.name = "bert",
      .required = LIST(ROLE_TOKEN_EMBD, ROLE_TOKEN_EMBD_NORM, ROLE_TOKEN_EMBD_NORM_BIAS, ROLE_POSITION_EMBD,
                       QKV, UNGATED, OUT_NORMS),

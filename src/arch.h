@@ -16,7 +16,7 @@ typedef enum ffn_act { FFN_SILU, FFN_GELU, FFN_SWIGLU_OAI, FFN_RELU_SQR } ffn_ac
 
 typedef enum arch_flag {
   ARCH_LAYER_NORM = 1 << 0,         /* norms subtract the mean and may have a bias */
-  ARCH_PARALLEL = 1 << 1,           /* attention and feed-forward read the same input */
+  ARCH_PARALLEL = 1 << 1,           /* attention and feed-forward are both computed from the same x */
   ARCH_FUSED_GATE = 1 << 2,         /* gate and up are one matrix, gate first */
   ARCH_WHOLE_QK_NORM = 1 << 3,      /* queries and keys are normalised as a whole, not each head */
   ARCH_QK_NORM_AFTER_ROPE = 1 << 4, /* else before */

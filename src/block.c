@@ -263,8 +263,10 @@ static void block(plan_builder *b, uint32_t layer, int32_t x, const rope_tables 
     in = norm(b, layer, "attn_norm", ROWS_TOKENS, x, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
   int32_t mixed = b->model->layers[layer].conv ? convolution(b, layer, in) : attention(b, layer, in, tables);
   const weight_role ffn_norm = post_is_ffn ? ROLE_ATTN_POST_NORM : ROLE_FFN_NORM;
-  const bool parallel = flag(b, ARCH_PARALLEL) || (has(b, ROLE_ATTN_NORM, layer) && !has(b, ffn_norm, layer));
-  if (parallel) {
+  const bool normed = has(b, ffn_norm, layer);
+  /* A layer that has a norm before attention only is meant so, too. */
+  if (hparams(b)->parallel || (has(b, ROLE_ATTN_NORM, layer) && !normed)) {
+    if (normed) in = norm(b, layer, "ffn_norm", ROWS_TOKENS, x, ffn_norm, ROLE_FFN_NORM_BIAS);
     int32_t out = feed_forward(b, layer, in);
     add_to(b, layer, x, mixed, NO_ROLE);
     add_to(b, layer, x, out, NO_ROLE);
@@ -272,8 +274,7 @@ static void block(plan_builder *b, uint32_t layer, int32_t x, const rope_tables 
   }
   add_to(b, layer, x, mixed, post_is_ffn ? NO_ROLE : ROLE_ATTN_POST_NORM);
   if (late) norm_to(b, layer, x, x, 1, ROLE_ATTN_OUT_NORM, ROLE_ATTN_OUT_NORM_BIAS);
-  in = x;
-  if (has(b, ffn_norm, layer)) in = norm(b, layer, "ffn_norm", ROWS_TOKENS, x, ffn_norm, ROLE_FFN_NORM_BIAS);
+  in = normed ? norm(b, layer, "ffn_norm", ROWS_TOKENS, x, ffn_norm, ROLE_FFN_NORM_BIAS) : x;
   add_to(b, layer, x, feed_forward(b, layer, in), ROLE_FFN_POST_NORM);
   if (late) norm_to(b, layer, x, x, 1, ROLE_LAYER_OUT_NORM, ROLE_LAYER_OUT_NORM_BIAS);
 }

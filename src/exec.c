@@ -83,10 +83,11 @@ static void normalise(const lnl_exec *x, const operands *o,
                       void (*norm)(float *, const float *, const float *, uint32_t, float)) {
   const float *w = (const float *)(const void *)o->weight->data;
   const uint32_t parts = o->step->n_head, n = o->out->cols / parts;
+  const uint32_t w_stride = o->weight->stored->shape[1] > 1 ? n : 0; /* weights of each head its own */
   for (uint32_t t = o->begin; t < o->end; t++) {
     float *y = exec_f32(x, o->out, t);
     const float *from = exec_f32(x, o->in0, t);
-    for (uint32_t i = 0; i < parts; i++) norm(y + i * n, from + i * n, w, n, x->model->hp.eps);
+    for (uint32_t i = 0; i < parts; i++) norm(y + i * n, from + i * n, w + i * w_stride, n, x->model->hp.eps);
   }
 }
 void op_rms_norm(const lnl_exec *x, const operands *o) { normalise(x, o, rms_norm); }
@@ -171,41 +172,53 @@ void op_kv_store(const lnl_exec *x, const operands *o) {
   }
 }
 
+/* A window that reaches both ways: the token at p sees keys p - half to p + half.
+ * For the kernel that is a token at the last of these that looks back so far. */
+static void attn_both_ways(lnl_attn a, const operands *o) {
+  const uint32_t half = a.window / 2;
+  const pool_range mine = pool_split(a.n_tok, 1, o->thread, o->thread_count);
+  a.head_end = a.n_head;
+  a.causal = true;
+  a.n_tok = 1;
+  a.q += (size_t)mine.begin * a.q_stride;
+  a.out += (size_t)mine.begin * a.out_stride;
+  for (uint32_t p = mine.begin; p < mine.end; p++, a.q += a.q_stride, a.out += a.out_stride) {
+    a.position = u32_min(p + half, a.n_key - 1);
+    a.window = a.position - p + half + 1;
+    attn(&a);
+  }
+}
+
 void op_attn(const lnl_exec *x, const operands *o) {
   const lnl_hparams *hp = &x->model->hp;
-  lnl_attn a = {
-      .k = kv_k(x->kv, x->model->layers[o->step->layer].state_index),
-      .v = kv_v(x->kv, x->model->layers[o->step->layer].state_index),
+  const lnl_layer *layer = &x->model->layers[o->step->layer];
+  const lnl_attn a = {
+      .out = exec_f32(x, o->out, 0),
+      .q = exec_f32(x, o->in0, 0),
+      .k = kv_k(x->kv, layer->state_index),
+      .v = kv_v(x->kv, layer->state_index),
       .kv = kv_attn(x->kv->type),
+      .causal = hp->causal,
       .n_ctx = x->kv->n_ctx,
       .n_head = hp->n_head,
       .n_kv_head = hp->n_kv_head,
       .d_head = hp->d_head,
       .d_value = hp->d_value,
+      .n_tok = x->n_tok,
+      .q_stride = o->in0->cols,
+      .out_stride = o->out->cols,
+      .position = x->position,
+      .n_key = x->position + x->n_tok,
+      .window = layer->windowed ? hp->window : 0,
+      .softcap = hp->attn_softcap,
+      .sinks = o->weight ? (const float *)(const void *)o->weight->data : NULL,
       .scale = hp->attn_scale,
       .scratch = x->scratch + o->thread * x->scratch_bytes,
   };
-  /* The kv heads of all tokens are dealt out in turn, since later tokens have
-   * more keys to look at. Of one token the heads of a thread lie side by side. */
-  uint32_t group = hp->n_head / hp->n_kv_head;
-  uint32_t heads = x->n_tok == 1 || o->thread_count == 1 ? hp->n_kv_head : 1;
-  for (uint32_t t = 0; t < x->n_tok; t++) {
-    a.q = exec_f32(x, o->in0, t);
-    a.out = exec_f32(x, o->out, t);
-    a.n_key = x->position + t + 1;
-    if (heads > 1) {
-      pool_range mine = pool_split(heads, 1, o->thread, o->thread_count);
-      a.head_begin = mine.begin * group;
-      a.head_end = mine.end * group;
-      if (a.head_begin < a.head_end) attn(&a);
-      continue;
-    }
-    for (uint32_t head = 0; head < hp->n_kv_head; head++) {
-      if ((t * hp->n_kv_head + head) % o->thread_count != o->thread) continue;
-      a.head_begin = head * group;
-      a.head_end = a.head_begin + group;
-      attn(&a);
-    }
+  if (!a.causal && a.window > 0) {
+    attn_both_ways(a, o);
+  } else {
+    attn_share(&a, o->thread, o->thread_count);
   }
 }
 

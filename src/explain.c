@@ -19,7 +19,7 @@ static void json_key_string(lnl_text *text, const char *key, const char *value) 
 }
 
 static const char *tokenizer_name(tok_kind kind) {
-  static const char *const names[] = {"none", "spm", "bpe"};
+  static const char *const names[] = {"none", "spm", "bpe", "wordpiece", "unigram"};
   return names[kind];
 }
 
@@ -230,8 +230,9 @@ void lnl_memory_json(const lnl_engine *e, lnl_text *text) {
 }
 
 static void json_plan(const lnl_engine *e, lnl_text *text, const char *name, const lnl_plan *plan) {
-  text_addf(text, "\"%s\":{\"slab_bytes\":%llu,\"lower_bound_bytes\":%llu,\"token_rows\":%u,\"steps\":[",
-            name, ULL(plan->slab_bytes), ULL(plan_lower_bound(plan)), plan->token_rows);
+  text_addf(text, "\"%s\":{\"slab_bytes\":%llu,\"lower_bound_bytes\":%llu,\"token_rows\":%u,", name,
+            ULL(plan->slab_bytes), ULL(plan_lower_bound(plan)), plan->token_rows);
+  text_addf(text, "\"output_step\":%u,\"steps\":[", plan->output_step);
   for (uint32_t i = 0; i < plan->step_count; i++) {
     const plan_step *s = &plan->steps[i];
     text_addf(text, "%s{\"op\":\"%s\",\"layer\":%u", i ? "," : "", plan_op_name(s->op), s->layer);
@@ -247,24 +248,37 @@ static void json_plan(const lnl_engine *e, lnl_text *text, const char *name, con
           ",\"type\":\"%s\",\"form\":\"%s\",\"kernel\":\"%s\",\"weight_bytes\":%llu,\"weight_values\":%llu",
           w->form->name, place_hold_name(w->place.hold), w->place.kernel, ULL(w->place.resident_bytes),
           ULL(model_value_count(w)));
+      text_addf(text, ",\"weight_rows\":%llu", ULL(model_row_count(w)));
     }
+    if (s->op == OP_ATTN && e->model.layers[s->layer].windowed) text_addf(text, ",\"windowed\":true");
     if (s->sync) text_addf(text, ",\"sync\":true");
     text_addf(text, "}");
   }
   text_addf(text, "],\"values\":[");
   for (uint32_t i = 0; i < plan->value_count; i++) {
     const plan_value *v = &plan->values[i];
+    static const char *const rows[] = {"tokens", "output", "routed", "one"};
     text_addf(text,
-              "%s{\"name\":\"%s\",\"kind\":\"%s\",\"cols\":%u,\"first\":%u,\"last\":%u,\"bytes\":%llu,"
-              "\"offset\":%llu}",
-              i ? "," : "", v->name, v->kind == VALUE_F32 ? "f32" : "q8", v->cols, v->first, v->last,
-              ULL(v->bytes), ULL(v->offset));
+              "%s{\"name\":\"%s\",\"kind\":\"%s\",\"rows\":\"%s\",\"cols\":%u,\"first\":%u,\"last\":%u,"
+              "\"bytes\":%llu,\"offset\":%llu}",
+              i ? "," : "", v->name, v->kind == VALUE_F32 ? "f32" : "q8", rows[v->rows], v->cols, v->first,
+              v->last, ULL(v->bytes), ULL(v->offset));
   }
   text_addf(text, "]}");
 }
 
 void lnl_steps_json(const lnl_engine *e, lnl_text *text) {
-  text_addf(text, "{");
+  const lnl_hparams *hp = &e->model.hp;
+  uint64_t key_bytes = 0; /* K and V of one position of one layer; 0 before the plan */
+  if (e->options.n_ctx) {
+    lnl_kv kv;
+    lnl_arena measure = {0};
+    kv_layout(&kv, &measure, hp, (kv_type)e->options.kv, e->options.n_ctx);
+    key_bytes = (kv.k_stride + kv.v_stride) / e->options.n_ctx;
+  }
+  text_addf(text, "{\"all_logits\":%s,\"key_bytes\":%llu,\"window\":%u,\"experts\":%u,\"experts_used\":%u,",
+            e->options.all_logits ? "true" : "false", ULL(key_bytes), hp->window, hp->n_expert,
+            hp->n_expert_used);
   json_plan(e, text, "decode", &e->decode);
   text_addf(text, ",");
   json_plan(e, text, "prefill", &e->prefill);

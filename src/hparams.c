@@ -263,6 +263,7 @@ lnl_status hparams_read(lnl_model *model, const gguf *file, lnl_error *error) {
   hp->eps = key_float(&r, eps_key, -1.0f);
   if (hp->eps == -1.0f) key_fail(&r, LNL_MISSING_KEY, eps_key, "is missing");
   if (!(hp->eps >= 0 && hp->eps <= 1)) key_fail(&r, LNL_GGUF_LIMIT, eps_key, "must be from 0 to 1");
+  hp->parallel = arch_has(arch, ARCH_PARALLEL);
   hp->embed_scale = hp->residual_scale = hp->logit_scale = 1.0f;
   read_attention(&r, hp);
   read_layers(&r, model);

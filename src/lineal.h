@@ -157,6 +157,8 @@ lnl_status lnl_eval(lnl_engine *e);
 void lnl_set_step_limit(lnl_engine *e, uint32_t steps);
 /* The step with which the next lnl_eval goes on; 0 between chunks. */
 uint32_t lnl_next_step(const lnl_engine *e);
+/* How many tokens the chunk has that runs, or ran last. */
+uint32_t lnl_chunk_tokens(const lnl_engine *e);
 /* Samples from the last logits and appends the id to the timeline. Returns the
  * id, or BAD_STATE when no logits are ready. */
 int32_t lnl_sample(lnl_engine *e);

@@ -69,7 +69,7 @@ static void widen_in_place(lnl_weight *w) {
   const uint8_t *src = w->data + (w->place.resident_bytes - w->place.stored_bytes);
   for (uint64_t i = 0; i < count; i++) {
     float value;
-    w->form->decode_scalar(src + i * w->form->block_bytes, &value, 1);
+    w->form->decode(src + i * w->form->block_bytes, &value, 1);
     memcpy(w->data + i * sizeof value, &value, sizeof value);
   }
 }

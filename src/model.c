@@ -29,6 +29,10 @@ static uint64_t dim_size(const lnl_model *model, weight_dim dim) {
   case DIM_ONE:
   case DIM_ANY:
     return 1;
+  case DIM_ONE_OR_HEADS:
+    return hp->n_head;
+  case DIM_ONE_OR_KV_HEADS:
+    return hp->n_kv_head;
   case DIM_D_MODEL:
     return hp->d_model;
   case DIM_D_MODEL_3:
@@ -120,6 +124,11 @@ static weight_role role_by_name(const lnl_model *model, lnl_span name, uint32_t 
   return ROLE_COUNT;
 }
 
+/* Whether the dimension may be what the file says, whatever the metadata asks for. */
+static bool is_free(weight_dim dim, uint64_t size) {
+  return dim == DIM_ANY || (size == 1 && (dim == DIM_ONE_OR_HEADS || dim == DIM_ONE_OR_KV_HEADS));
+}
+
 static lnl_status check_weight(const lnl_model *model, const lnl_weight *w, lnl_error *error) {
   const struct weight_row *row = &weight_rows[w->role];
   const gguf_tensor *t = w->stored;
@@ -143,7 +152,7 @@ static lnl_status check_weight(const lnl_model *model, const lnl_weight *w, lnl_
                      name, w->form->name);
   }
   uint64_t want0 = dim_size(model, row->dim0),
-           want1 = row->dim1 == DIM_ANY ? t->shape[1] : dim_size(model, row->dim1),
+           want1 = is_free(row->dim1, t->shape[1]) ? t->shape[1] : dim_size(model, row->dim1),
            want2 = row->use == USE_EXPERTS ? model->hp.n_expert : 1;
   if (t->shape[0] != want0 || t->shape[1] != want1 || t->shape[2] != want2 || t->shape[3] != 1) {
     return error_set(

@@ -30,7 +30,9 @@ typedef enum weight_part {
 /* Dimensions that a weight's shape is made of, in terms of lnl_hparams. */
 typedef enum weight_dim {
   DIM_ONE,
-  DIM_ANY, /* as the file has it */
+  DIM_ANY,          /* as the file has it */
+  DIM_ONE_OR_HEADS, /* one for all heads, or one for each */
+  DIM_ONE_OR_KV_HEADS,
   DIM_D_MODEL,
   DIM_D_MODEL_3, /* 3 d_model */
   DIM_D_FF,
@@ -103,6 +105,7 @@ typedef struct lnl_hparams {
   float expert_scale;
   expert_gating gating;
   bool expert_norm; /* the weights of the chosen experts are made to add up to 1 */
+  bool parallel;    /* attention and feed-forward read the same x, and both are added to it */
   bool causal;
   pooling pooling;
   uint32_t d_dense; /* 0: no matrices after pooling */

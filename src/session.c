@@ -116,6 +116,8 @@ void lnl_set_step_limit(lnl_engine *e, uint32_t steps) { e->step_limit = steps; 
 
 uint32_t lnl_next_step(const lnl_engine *e) { return e->running ? e->exec.step : 0; }
 
+uint32_t lnl_chunk_tokens(const lnl_engine *e) { return e->exec.n_tok; }
+
 const float *lnl_logits(const lnl_engine *e, uint32_t *rows) {
   *rows = e->logits_rows;
   return e->logits_rows ? exec_logits(&e->exec) : NULL;

@@ -1,11 +1,14 @@
 /* Tokenizers: builds the tables, turns ids into bytes, and drives encoding:
- * special tokens first, then what lies between them by SPM or BPE. */
+ * special tokens first, then what lies between them by its kind. */
 #include "tok_internal.h"
 #include "unicode.h"
 
 #include <string.h>
 
-/* --- the tables --------------------------------------------------------------------- */
+TOK_SMALL_BEGIN
+
+/* --- the tables
+ * --------------------------------------------------------------------- */
 
 static bool is_special(tok_attr attr, lnl_span text) {
   return text.bytes > 0 && (attr == TOK_CONTROL || attr == TOK_USER_DEFINED || attr == TOK_UNKNOWN);
@@ -78,6 +81,8 @@ static void fill_tokens(tok *t, const tok_vocab *v) {
   bool has_return = false;
   bool has_call = false;
   bool has_flush = false;
+  int32_t s_id = -1;
+  bool has_tool_response = false;
   lnl_span text;
   for (uint32_t id = 0; gguf_next_string(&v->tokens, &cursor, &text); id++) {
     bool ends;
@@ -87,6 +92,7 @@ static void fill_tokens(tok *t, const tok_vocab *v) {
     t->max_token_bytes = u32_max(t->max_token_bytes, (uint32_t)text.bytes);
     t->attrs[id] = (uint8_t)attr;
     set_end(t, id, ends);
+    if (v->strip_left && span_equals(text, v->strip_left)) t->strip_left = (int32_t)id;
     if (is_special(attr, text)) t->specials[specials++] = (tok_special){(int32_t)id, 0};
     t->has_user_defined |= attr == TOK_USER_DEFINED;
     if (attr != TOK_CONTROL) continue;
@@ -94,16 +100,37 @@ static void fill_tokens(tok *t, const tok_vocab *v) {
     has_return |= span_equals(text, "<|return|>");
     has_call |= span_equals(text, "<|call|>") || span_equals(text, "<|calls|>");
     has_flush |= span_equals(text, "<|flush|>");
+    has_tool_response |= span_equals(text, "<|tool_response>");
+    if (span_equals(text, "</s>")) s_id = (int32_t)id;
   }
+  t->special_count = specials;
   /* In such vocabularies (gpt-oss) <|end|> ends a message, not the turn. */
   if (end_id >= 0 && has_call && (has_return || has_flush)) set_end(t, (uint32_t)end_id, false);
+  /* In Gemma 4's </s> is a piece of HTML. */
+  if (s_id >= 0 && has_tool_response) {
+    set_end(t, (uint32_t)s_id, false);
+    t->attrs[s_id] = TOK_NORMAL;
+    uint32_t at = 0;
+    while (t->specials[at].id != s_id) at++;
+    t->specials[at] = t->specials[--t->special_count];
+  }
+}
+
+/* Unigram: the score of a character that is no token. */
+static void fill_unknown_score(tok *t) {
+  float least = 3.402823466e38f;
+  for (uint32_t id = 0; id < t->n_vocab; id++) {
+    float score = tok_score(t, (int32_t)id);
+    if (t->attrs[id] == TOK_NORMAL && score < least) least = score;
+  }
+  t->unk_score = least - 10.0f;
 }
 
 static void fill_byte_ids(tok *t, const tok_map *map) {
   static const char hex[] = "0123456789ABCDEF";
   for (uint32_t byte = 0; byte < 256; byte++) {
     uint8_t text[6] = {'<', '0', 'x', (uint8_t)hex[byte >> 4], (uint8_t)hex[byte & 15], '>'};
-    size_t bytes = t->kind == TOK_SPM ? 6 : bpe_byte_char((uint8_t)byte, text);
+    size_t bytes = t->raw ? 6 : bpe_byte_char((uint8_t)byte, text);
     uint32_t power;
     t->byte_ids[byte] = tok_map_find(t, map, tok_hash(text, bytes, &power), text, bytes);
     if (t->byte_ids[byte] >= 0 || t->kind != TOK_SPM) continue;
@@ -129,10 +156,12 @@ static lnl_status fill(tok *t, const tok_vocab *v, tok_map *map, lnl_error *erro
   LNL_TRY(fill_map(t, map, error));
   specials_prepare(t);
   fill_byte_ids(t, map);
-  if (t->kind == TOK_SPM)
-    fill_adjacent(t);
-  else
-    LNL_TRY(bpe_build_pairs(t, map, &v->merges, error));
+  if (t->kind == TOK_BPE) return bpe_build_pairs(t, map, &v->merges, error);
+  fill_adjacent(t);
+  if (t->kind == TOK_UGM) fill_unknown_score(t);
+  if (t->kind != TOK_SPM && t->max_token_bytes > TOK_MAX_SEARCH_BYTES)
+    return error_set(error, LNL_BAD_VOCABULARY, "a token of %u bytes; at most %d are supported",
+                     t->max_token_bytes, TOK_MAX_SEARCH_BYTES);
   return LNL_OK;
 }
 
@@ -142,7 +171,7 @@ lnl_status tok_layout(lnl_arena *arena, const gguf *file, tok **out, lnl_error *
   LNL_TRY(vocab_read(file, &v, error));
   if (v.kind == TOK_NONE) return LNL_OK;
   bool bound = arena->base != NULL;
-  bool keep_map = v.kind == TOK_SPM || v.ignore_merges;
+  bool keep_map = v.raw || v.ignore_merges;
   uint64_t map_cap = tok_table_cap(v.n_vocab);
   uint64_t pair_cap = v.kind == TOK_BPE ? tok_table_cap(v.merges.item_count) : 0;
   uint32_t special_count = count_specials(&v);
@@ -154,7 +183,7 @@ lnl_status tok_layout(lnl_arena *arena, const gguf *file, tok **out, lnl_error *
   tok_special *specials = arena_take(arena, (uint64_t)special_count * sizeof *specials);
   tok_map map = {NULL, (uint32_t)map_cap};
   if (keep_map) map.slots = arena_take(arena, map_cap * sizeof *map.slots);
-  uint32_t *adjacent = v.kind == TOK_SPM ? arena_take(arena, 65536 / 8) : NULL;
+  uint32_t *adjacent = v.kind != TOK_BPE ? arena_take(arena, 65536 / 8) : NULL;
   tok_pair_slot *pairs = v.kind == TOK_BPE ? arena_take(arena, pair_cap * sizeof *pairs) : NULL;
   if (!bound) return LNL_OK;
   if (arena->high_bytes > arena->cap_bytes) {
@@ -168,9 +197,16 @@ lnl_status tok_layout(lnl_arena *arena, const gguf *file, tok **out, lnl_error *
   t->bos = v.bos;
   t->eos = v.eos;
   t->unk = v.unk;
-  t->add_bos = v.add_bos && v.bos >= 0;
-  t->add_eos = v.add_eos && v.eos >= 0;
+  t->first = v.add_bos ? v.bos : -1;
+  t->last = v.add_eos ? v.sep : -1;
+  t->strip_left = -1;
   t->space_prefix = v.space_prefix;
+  t->merge_spaces = v.merge_spaces;
+  t->lower = v.lower;
+  t->strip_accents = v.strip_accents;
+  t->raw = v.raw;
+  t->charsmap = v.charsmap;
+  t->replacements = v.replacements;
   t->ignore_merges = v.ignore_merges;
   t->strip_right = v.strip_right;
   t->split = v.split;
@@ -183,7 +219,6 @@ lnl_status tok_layout(lnl_arena *arena, const gguf *file, tok **out, lnl_error *
   t->pairs = pairs;
   t->pair_cap = (uint32_t)pair_cap;
   t->specials = specials;
-  t->special_count = special_count;
   if (!keep_map) {
     map.slots = mem_alloc((size_t)(map_cap * sizeof *map.slots));
     if (!map.slots) {
@@ -201,19 +236,28 @@ lnl_status tok_layout(lnl_arena *arena, const gguf *file, tok **out, lnl_error *
   return LNL_OK;
 }
 
-/* --- encoding ----------------------------------------------------------------------- */
+/* --- encoding
+ * ----------------------------------------------------------------------- */
 
 static lnl_status encode_text(tok_work *w, lnl_span text, bool after_special) {
   if (text.bytes == 0) return LNL_OK;
-  if (w->t->kind == TOK_SPM) return spm_encode(w, text, w->t->space_prefix && after_special);
-  return bpe_encode(w, text);
+  switch (w->t->kind) {
+  case TOK_SPM:
+    return spm_encode(w, text, w->t->space_prefix && after_special);
+  case TOK_WPM:
+    return wpm_encode(w, text);
+  case TOK_UGM:
+    return ugm_encode(w, text);
+  default:
+    return bpe_encode(w, text);
+  }
 }
 
 lnl_status tok_encode_work(tok_work *w, const tok *t, const char *text, size_t bytes, uint32_t flags) {
   if (bytes > 1u << 30) return LNL_OUT_OF_MEMORY; /* offsets are 32 bits */
   w->t = t;
   lnl_span all = {(const uint8_t *)text, bytes};
-  if ((flags & TOK_ADD_SPECIAL) && t->add_bos && !tok_emit(w, t->bos)) return LNL_OUT_OF_MEMORY;
+  if ((flags & TOK_ADD_SPECIAL) && t->first >= 0 && !tok_emit(w, t->first)) return LNL_OUT_OF_MEMORY;
   LNL_TRY(specials_find(w, all, flags & TOK_PARSE_SPECIAL));
   size_t at = 0;
   bool after_special = true;
@@ -225,7 +269,7 @@ lnl_status tok_encode_work(tok_work *w, const tok *t, const char *text, size_t b
     at = match.bytes;
   }
   LNL_TRY(encode_text(w, (lnl_span){all.data + at, bytes - at}, after_special));
-  if ((flags & TOK_ADD_SPECIAL) && t->add_eos && !tok_emit(w, t->eos)) return LNL_OUT_OF_MEMORY;
+  if ((flags & TOK_ADD_SPECIAL) && t->last >= 0 && !tok_emit(w, t->last)) return LNL_OUT_OF_MEMORY;
   return LNL_OK;
 }
 
@@ -234,6 +278,7 @@ void tok_work_free(tok_work *w) {
   mem_free(w->symbols);
   mem_free(w->text);
   mem_free(w->word);
+  mem_free(w->lattice);
   mem_free(w->matches);
   mem_free(w->ids);
   memset(w, 0, sizeof *w);
@@ -257,7 +302,8 @@ lnl_status tok_encode(const tok *t, const char *text, size_t bytes, uint32_t fla
   return LNL_OK;
 }
 
-/* --- ids to bytes ------------------------------------------------------------------- */
+/* --- ids to bytes
+ * ------------------------------------------------------------------- */
 
 /* Copies `bytes` bytes if they fit; returns how many there are. */
 static size_t give(const uint8_t *data, size_t bytes, uint8_t *dst, size_t cap) {
@@ -275,7 +321,7 @@ static int hex_digit(uint8_t c) {
 /* The next part of a normal token's text as running text: *bytes bytes in
  * part[], returns how far it reaches in the token. */
 static size_t decode_part(const tok *t, lnl_span text, size_t at, uint8_t part[4], size_t *bytes) {
-  if (t->kind == TOK_SPM) {
+  if (t->raw) {
     if (text.bytes - at >= 3 && memcmp(text.data + at, "\xE2\x96\x81", 3) == 0) {
       part[0] = ' ';
       *bytes = 1;
@@ -338,9 +384,11 @@ uint32_t tok_vocab_count(const tok *t) { return t->n_vocab; }
 tok_kind tok_get_kind(const tok *t) { return t->kind; }
 int32_t tok_bos(const tok *t) { return t->bos; }
 int32_t tok_eos(const tok *t) { return t->eos; }
-bool tok_adds_bos(const tok *t) { return t->add_bos; }
+bool tok_adds_bos(const tok *t) { return t->first >= 0; }
 
 bool tok_is_end(const tok *t, int32_t id) {
   if (id < 0 || (uint32_t)id >= t->n_vocab) return false;
   return t->ends[(uint32_t)id / 32] >> ((uint32_t)id % 32) & 1;
 }
+
+TOK_SMALL_END

@@ -1,13 +1,14 @@
-/* Tokenizers: text to ids and back. SPM (tokenizer.ggml.model "llama") and
- * byte-level BPE ("gpt2"); one file each, behind this interface. Reads the
- * GGUF header in place; its tables live in the model scope. */
+/* Tokenizers: text to ids and back. SPM (tokenizer.ggml.model "llama"), BPE
+ * ("gpt2", "gemma4"), WordPiece ("bert") and Unigram ("t5"); one file each,
+ * behind this interface. Reads the GGUF header in place; its tables live in the
+ * model scope. */
 #ifndef LNL_TOK_H
 #define LNL_TOK_H
 
 #include "gguf.h"
 #include "mem.h"
 
-typedef enum tok_kind { TOK_NONE = 0, TOK_SPM, TOK_BPE } tok_kind;
+typedef enum tok_kind { TOK_NONE = 0, TOK_SPM, TOK_BPE, TOK_WPM, TOK_UGM } tok_kind;
 
 /* The tokenizer.ggml.token_type values (llama.cpp's enumeration). */
 typedef enum tok_attr {
@@ -35,7 +36,8 @@ lnl_status tok_layout(lnl_arena *arena, const gguf *file, tok **out, lnl_error *
 
 enum {
   TOK_ADD_SPECIAL = 1,   /* add BOS/EOS as the file asks */
-  TOK_PARSE_SPECIAL = 2, /* control tokens in the text become their ids; otherwise they are plain text */
+  TOK_PARSE_SPECIAL = 2, /* control tokens in the text become their ids;
+                            otherwise they are plain text */
 };
 
 /* Encodes text[0, bytes) (any bytes; invalid UTF-8 is handled as llama.cpp
@@ -55,7 +57,7 @@ size_t tok_max_piece_bytes(const tok *t);
 
 uint32_t tok_vocab_count(const tok *t);
 tok_kind tok_get_kind(const tok *t);
-int32_t tok_bos(const tok *t); /* -1 when there is none */
+int32_t tok_bos(const tok *t); /* -1 when there is none; WordPiece: [CLS] */
 int32_t tok_eos(const tok *t);
 bool tok_adds_bos(const tok *t);
 /* Whether the id ends a generation: eos/eot/eom ids and the texts listed in

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+TOK_SMALL_BEGIN
+
 bool tok_reserve(void **block, size_t *cap, size_t count, size_t item_bytes) {
   if (count <= *cap) return true;
   size_t wanted = *cap * 2 > count ? *cap * 2 : count;
@@ -13,6 +15,15 @@ bool tok_reserve(void **block, size_t *cap, size_t count, size_t item_bytes) {
   if (!grown) return false;
   *block = grown;
   *cap = wanted;
+  return true;
+}
+
+bool tok_append(tok_work *w, const void *bytes, size_t count) {
+  void *text = w->text;
+  if (!tok_reserve(&text, &w->text_cap, w->text_bytes + count, 1)) return false;
+  w->text = text;
+  memcpy(w->text + w->text_bytes, bytes, count);
+  w->text_bytes += count;
   return true;
 }
 
@@ -84,7 +95,8 @@ bool symbol_push(tok_work *w, tok_symbol symbol) {
   return true;
 }
 
-/* Puts the pair of `left` and its right neighbour in the heap if it is a token. */
+/* Puts the pair of `left` and its right neighbour in the heap if it is a token.
+ */
 static bool consider(tok_work *w, uint32_t left) {
   if (left == TOK_NO_SYMBOL) return true;
   const tok_symbol *a = &w->symbols[left];
@@ -121,3 +133,5 @@ lnl_status merge_symbols(tok_work *w) {
   }
   return LNL_OK;
 }
+
+TOK_SMALL_END

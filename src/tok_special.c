@@ -5,7 +5,10 @@
 
 #include <string.h>
 
-/* --- preparation ------------------------------------------------------------------ */
+TOK_SMALL_BEGIN
+
+/* --- preparation
+ * ------------------------------------------------------------------ */
 
 static bool text_less(const tok *t, const tok_special *a, const tok_special *b) {
   lnl_span x = tok_text(t, a->id);
@@ -60,7 +63,8 @@ void specials_prepare(tok *t) {
   t->special_first[256] = at;
 }
 
-/* --- search ------------------------------------------------------------------------- */
+/* --- search
+ * ------------------------------------------------------------------------- */
 
 /* The first of specials[low, high), which agree in the first `depth` bytes,
  * whose byte at `depth` is at least `byte`. */
@@ -79,7 +83,8 @@ static bool is_wanted(const tok *t, int32_t id, bool parse_special) {
   return parse_special || t->attrs[id] == TOK_USER_DEFINED;
 }
 
-/* The longest special that text[0, limit) begins with; NULL when there is none. */
+/* The longest special that text[0, limit) begins with; NULL when there is none.
+ */
 static const tok_special *longest_match(tok_work *w, const uint8_t *text, size_t limit, bool parse_special) {
   const tok *t = w->t;
   if (limit == 0) return NULL;
@@ -139,6 +144,9 @@ static lnl_status settle_matches(tok_work *w, lnl_span text, bool parse_special,
     if (strips_right(w->t, best.id)) {
       while (end < text.bytes && !is_taken(taken, end) && is_c_space(text.data[end])) end++;
     }
+    while (best.id == w->t->strip_left && begin > 0 && !is_taken(taken, begin - 1) &&
+           is_c_space(text.data[begin - 1]))
+      begin--;
     for (size_t i = begin; i < end; i++) take(taken, i);
     void *matches = w->matches;
     if (!tok_reserve(&matches, &w->match_cap, w->match_count + 1, sizeof *w->matches))
@@ -169,3 +177,5 @@ lnl_status specials_find(tok_work *w, lnl_span text, bool parse_special) {
   mem_free(taken);
   return status;
 }
+
+TOK_SMALL_END

@@ -7,22 +7,18 @@
 
 #include <string.h>
 
-static bool is_piece(const tok *t, int32_t id) {
-  uint8_t attr = t->attrs[id];
-  return attr != TOK_CONTROL && attr != TOK_UNKNOWN && attr != TOK_BYTE;
-}
+TOK_SMALL_BEGIN
 
-static int32_t find_piece(const tok *t, uint32_t hash, const uint8_t *text, size_t bytes) {
+int32_t tok_find_piece(const tok *t, uint32_t hash, const uint8_t *text, size_t bytes) {
   int32_t id = tok_map_find(t, &t->map, hash, text, bytes);
-  return id >= 0 && is_piece(t, id) ? id : -1;
+  if (id < 0) return -1;
+  uint8_t attr = t->attrs[id];
+  return attr != TOK_CONTROL && attr != TOK_UNKNOWN && attr != TOK_BYTE ? id : -1;
 }
 
 /* Scores as numbers that sort the other way round: the best is the smallest. */
 static uint32_t score_priority(const tok *t, int32_t id) {
-  if (!t->scores) return 0;
-  float score;
-  memcpy(&score, t->scores + (size_t)id * sizeof score, sizeof score);
-  score += 0.0f; /* -0 and 0 are equal */
+  float score = tok_score(t, id) + 0.0f; /* -0 and 0 are equal */
   uint32_t bits;
   memcpy(&bits, &score, sizeof bits);
   return bits & 0x80000000u ? bits : 0x7FFFFFFFu - bits;
@@ -32,17 +28,10 @@ bool spm_pair(const tok_work *w, const tok_symbol *a, const tok_symbol *b, uint3
   const tok *t = w->t;
   size_t bytes = (size_t)a->bytes + b->bytes;
   if (bytes > t->max_token_bytes) return false;
-  *id = find_piece(t, a->hash * b->power + b->hash, w->run + a->offset, bytes);
+  *id = tok_find_piece(t, a->hash * b->power + b->hash, w->run + a->offset, bytes);
   if (*id < 0) return false;
   *priority = score_priority(t, *id);
   return true;
-}
-
-/* Whether some token holds these two bytes side by side. Where none does, no
- * merge can cross, so each run between such places is merged on its own. */
-static bool may_join(const tok *t, uint8_t left, uint8_t right) {
-  uint32_t pair = (uint32_t)left << 8 | right;
-  return t->adjacent[pair / 32] >> (pair % 32) & 1;
 }
 
 static lnl_status emit_bytes(tok_work *w, const uint8_t *text, size_t bytes) {
@@ -63,7 +52,7 @@ static lnl_status encode_run(tok_work *w, const uint8_t *run, size_t bytes) {
     if (length > bytes - at) length = bytes - at;
     tok_symbol symbol = {.offset = (uint32_t)at, .bytes = (uint32_t)length};
     symbol.hash = tok_hash(run + at, length, &symbol.power);
-    symbol.id = find_piece(t, symbol.hash, run + at, length);
+    symbol.id = tok_find_piece(t, symbol.hash, run + at, length);
     if (!symbol_push(w, symbol)) return LNL_OUT_OF_MEMORY;
     at += length;
   }
@@ -78,8 +67,7 @@ static lnl_status encode_run(tok_work *w, const uint8_t *run, size_t bytes) {
   return LNL_OK;
 }
 
-/* The text with U+2581 for each space, in w->text. */
-static lnl_status escape(tok_work *w, lnl_span text, bool space_prefix) {
+lnl_status tok_escape(tok_work *w, lnl_span text, bool space_prefix) {
   size_t spaces = space_prefix;
   for (size_t i = 0; i < text.bytes; i++) spaces += text.data[i] == ' ';
   void *block = w->text;
@@ -103,16 +91,18 @@ static lnl_status escape(tok_work *w, lnl_span text, bool space_prefix) {
 }
 
 lnl_status spm_encode(tok_work *w, lnl_span text, bool space_prefix) {
-  LNL_TRY(escape(w, text, space_prefix));
+  LNL_TRY(tok_escape(w, text, space_prefix));
   size_t begin = 0;
   while (begin < w->text_bytes) {
     size_t end = begin;
     do {
       end += utf8_length(w->text[end]);
-    } while (end < w->text_bytes && may_join(w->t, w->text[end - 1], w->text[end]));
+    } while (end < w->text_bytes && tok_may_join(w->t, w->text[end - 1], w->text[end]));
     if (end > w->text_bytes) end = w->text_bytes;
     LNL_TRY(encode_run(w, w->text + begin, end - begin));
     begin = end;
   }
   return LNL_OK;
 }
+
+TOK_SMALL_END

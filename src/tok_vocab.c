@@ -5,48 +5,54 @@
 
 #include <string.h>
 
-/* --- what is supported ---------------------------------------------------------- */
+TOK_SMALL_BEGIN
 
+/* --- what is supported
+ * ---------------------------------------------------------- */
+
+enum { PRE_IGNORE_MERGES = 1, PRE_BOS = 2, PRE_RAW = 4 };
 typedef struct pre_row {
-  const char *name;
-  tok_split_kind split;
-  bool ignore_merges, add_bos;
+  uint8_t split, flags;
+  const char *names; /* each with a space after it */
 } pre_row;
 
+/* Most wanted first: a refusal lists as many as fit. */
 static const pre_row pre_rows[] = {
-    {"llama-bpe", SPLIT_LLAMA3, true, true},
-    {"llama3", SPLIT_LLAMA3, true, true},
-    {"llama-v3", SPLIT_LLAMA3, true, true},
-    {"falcon3", SPLIT_LLAMA3, true, true},
-    {"falcon-h1", SPLIT_LLAMA3, true, true},
-    {"pixtral", SPLIT_LLAMA3, true, true},
-    {"midm-2.0", SPLIT_LLAMA3, true, true},
-    {"lfm2", SPLIT_LLAMA3, true, true},
-    {"dbrx", SPLIT_LLAMA3, false, false},
-    {"smaug-bpe", SPLIT_LLAMA3, false, false},
-    {"glm4", SPLIT_LLAMA3, false, false},
-    {"chatglm-bpe", SPLIT_LLAMA3, false, false},
-    {"qwen2", SPLIT_QWEN2, false, false},
-    {"deepseek-r1-qwen", SPLIT_QWEN2, false, false},
-    {"stablelm2", SPLIT_QWEN2, false, false},
-    {"hunyuan", SPLIT_QWEN2, false, false},
-    {"megrez", SPLIT_QWEN2, false, false},
-    {"kormo", SPLIT_QWEN2, false, false},
-    {"qwen35", SPLIT_QWEN35, false, false},
-    {"gpt-2", SPLIT_GPT2, false, false},
-    {"phi-2", SPLIT_GPT2, false, false},
-    {"modern-bert", SPLIT_GPT2, false, false},
-    {"exaone4", SPLIT_GPT2, false, false},
-    {"roberta-bpe", SPLIT_GPT2, false, false},
-    {"mpt", SPLIT_GPT2, false, false},
-    {"olmo", SPLIT_GPT2, false, false},
-    {"smollm", SPLIT_GPT2_DIGITS, false, false},
-    {"starcoder", SPLIT_GPT2_DIGITS, false, false},
-    {"refact", SPLIT_GPT2_DIGITS, false, false},
-    {"command-r", SPLIT_GPT2_DIGITS, false, false},
-    {"codeshell", SPLIT_GPT2_DIGITS, false, false},
-    {"exaone", SPLIT_GPT2_DIGITS, false, false},
-    {"default", SPLIT_DEFAULT, false, false},
+    {SPLIT_LLAMA3, PRE_IGNORE_MERGES | PRE_BOS,
+     "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 "
+     "jina-v5-nano "},
+    {SPLIT_QWEN2, 0,
+     "qwen2 deepseek-r1-qwen stablelm2 hunyuan megrez kormo f2llmv2 bailingmoe "
+     "bailingmoe2 llada-moe grok-2 "
+     "solar-open "},
+    {SPLIT_QWEN35, 0, "qwen35 "},
+    {SPLIT_GPT4O, 0, "gpt-4o llama4 kanana2 talkie minimax-m2 "},
+    {SPLIT_TEKKEN, PRE_IGNORE_MERGES | PRE_BOS, "tekken "},
+    {SPLIT_GPT2_DIGITS, 0, "smollm starcoder refact command-r codeshell exaone minerva-7b mellum2 "},
+    {SPLIT_DEEPSEEK3, 0, "deepseek-v3 hunyuan-dense joyai-llm "},
+    {SPLIT_DEEPSEEK_LLM, 0, "deepseek-llm "},
+    {SPLIT_DEEPSEEK_CODER, 0, "deepseek-coder "},
+    {SPLIT_GEMMA4, PRE_BOS | PRE_RAW, "gemma4 granite-embed-multi-311m "},
+    {SPLIT_LLAMA3, 0, "dbrx smaug-bpe glm4 chatglm-bpe "},
+    {SPLIT_DEFAULT, 0, "default "},
+    {SPLIT_FALCON, 0, "falcon "},
+    {SPLIT_BLOOM, 0, "bloom poro-chat gpt3-finnish "},
+    {SPLIT_VIKING, 0, "viking "},
+    {SPLIT_SEED, 0, "seed-coder "},
+    {SPLIT_KIMI, 0, "kimi-k2 "},
+    {SPLIT_AYA, 0, "tiny_aya cohere2moe "},
+    {SPLIT_GPT2, 0,
+     "gpt-2 phi-2 modern-bert exaone4 roberta-bpe mpt olmo jais trillion "
+     "granite-docling a.x-4.0 mellum "
+     "gigachat jina-es jina-de jina-v2-es jina-v2-de jina-v1-en jina-v2-code "},
+    {SPLIT_EXAONE_MOE, 0, "exaone-moe "},
+    {SPLIT_NUMBERS_LLAMA3, PRE_IGNORE_MERGES, "minicpm5 "},
+    {SPLIT_SUPERBPE, 0, "superbpe "},
+    {SPLIT_GRANITE, PRE_IGNORE_MERGES, "granite-embed-multi-97m "},
+    {SPLIT_JAIS2, 0, "jais-2 "},
+    {SPLIT_AFMOE, 0, "afmoe "},
+    {SPLIT_LINES_QWEN2, 0, "laguna "},
+    {SPLIT_LINES, PRE_RAW, "sarvam-moe "},
 };
 enum { PRE_ROW_COUNT = sizeof pre_rows / sizeof pre_rows[0] };
 
@@ -119,7 +125,8 @@ static const fim_row fim_rows[] = {
 _Static_assert(sizeof fim_rows / sizeof fim_rows[0] == TOK_FIM_COUNT, "one row for each key");
 enum { END_TEXT_COUNT = sizeof end_texts / sizeof end_texts[0] };
 
-/* --- reading the header ------------------------------------------------------------- */
+/* --- reading the header
+ * ------------------------------------------------------------- */
 
 static lnl_status read_kind(const gguf *file, tok_vocab *v, lnl_error *error) {
   gguf_value model;
@@ -130,25 +137,39 @@ static lnl_status read_kind(const gguf *file, tok_vocab *v, lnl_error *error) {
   if (model.type != GGUF_STRING) {
     return error_set(error, LNL_MISSING_KEY, "tokenizer.ggml.model is not a string");
   }
-  if (span_equals(model.bytes, "none") || span_equals(model.bytes, "no_vocab"))
-    v->kind = TOK_NONE;
-  else if (span_equals(model.bytes, "llama"))
-    v->kind = TOK_SPM;
-  else if (span_equals(model.bytes, "gpt2"))
-    v->kind = TOK_BPE;
-  else {
-    return error_set(
-        error, LNL_UNSUPPORTED_TOKENIZER,
-        "tokenizer.ggml.model \"%.*s\" is not supported; supported: llama (SPM), gpt2 (BPE), none",
-        (int)u64_min(model.bytes.bytes, 64), (const char *)model.bytes.data);
+  static const struct {
+    const char *name;
+    tok_kind kind;
+  } models[] = {{"llama", TOK_SPM}, {"gpt2", TOK_BPE},  {"gemma4", TOK_BPE},   {"bert", TOK_WPM},
+                {"t5", TOK_UGM},    {"none", TOK_NONE}, {"no_vocab", TOK_NONE}};
+  for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+    if (!span_equals(model.bytes, models[i].name)) continue;
+    v->kind = models[i].kind;
+    v->raw = i == 2; /* Gemma 4: `pre` is not asked */
+    return LNL_OK;
   }
-  return LNL_OK;
+  return error_set(error, LNL_UNSUPPORTED_TOKENIZER,
+                   "tokenizer.ggml.model \"%.*s\" is not supported; supported: "
+                   "llama (SPM), gpt2 and gemma4 "
+                   "(BPE), bert (WordPiece), t5 (Unigram), none",
+                   (int)u64_min(model.bytes.bytes, 64), (const char *)model.bytes.data);
+}
+
+/* Whether one of the names is this one. */
+static bool lists_name(const char *names, lnl_span name) {
+  if (name.bytes > 64 || memchr(name.data, ' ', name.bytes) || memchr(name.data, 0, name.bytes)) return false;
+  for (; *names; names = strchr(names, ' ') + 1) {
+    if (strncmp(names, (const char *)name.data, name.bytes) == 0 && names[name.bytes] == ' ') return true;
+  }
+  return false;
 }
 
 static lnl_status read_pre(const gguf *file, tok_vocab *v, lnl_error *error) {
   gguf_value pre;
   lnl_span name = {(const uint8_t *)"default", 7};
-  if (gguf_find(file, "tokenizer.ggml.pre", &pre)) {
+  if (v->raw) {
+    name = (lnl_span){(const uint8_t *)"gemma4", 6};
+  } else if (gguf_find(file, "tokenizer.ggml.pre", &pre)) {
     if (pre.type != GGUF_STRING)
       return error_set(error, LNL_MISSING_KEY, "tokenizer.ggml.pre is not a string");
     if (pre.bytes.bytes > 0) name = pre.bytes;
@@ -156,21 +177,49 @@ static lnl_status read_pre(const gguf *file, tok_vocab *v, lnl_error *error) {
   char list[LNL_ERROR_MESSAGE_BYTES];
   size_t used = 0;
   for (size_t i = 0; i < PRE_ROW_COUNT; i++) {
-    if (span_equals(name, pre_rows[i].name)) {
-      v->split = pre_rows[i].split;
-      v->ignore_merges = pre_rows[i].ignore_merges;
-      v->add_bos = pre_rows[i].add_bos;
+    const pre_row *row = &pre_rows[i];
+    if (lists_name(row->names, name)) {
+      v->split = (tok_split_kind)row->split;
+      v->ignore_merges = row->flags & PRE_IGNORE_MERGES;
+      v->add_bos = row->flags & PRE_BOS;
+      v->raw = row->flags & PRE_RAW;
       return LNL_OK;
     }
-    size_t bytes = strlen(pre_rows[i].name);
-    if (used + bytes + 1 > sizeof list) continue;
-    memcpy(list + used, pre_rows[i].name, bytes);
-    list[used + bytes] = ' ';
-    used += bytes + 1;
+    size_t bytes = strlen(row->names);
+    if (used + bytes > sizeof list) continue;
+    memcpy(list + used, row->names, bytes);
+    used += bytes;
   }
   return error_set(error, LNL_UNSUPPORTED_TOKENIZER,
                    "tokenizer.ggml.pre \"%.*s\" is not supported; supported: %.*s",
                    (int)u64_min(name.bytes, 64), (const char *)name.data, (int)used - 1, list);
+}
+
+/* The blob of a SentencePiece normaliser: bytes of the trie, the trie, texts.
+ * Only what would not show while it is used is checked here. */
+static lnl_status read_charsmap(const gguf *file, tok_vocab *v, lnl_error *error) {
+  gguf_value blob;
+  if (!gguf_find(file, "tokenizer.ggml.precompiled_charsmap", &blob)) return LNL_OK;
+  uint32_t trie_bytes = 0;
+  bool good = blob.type == GGUF_ARRAY && (blob.item_type == GGUF_U8 || blob.item_type == GGUF_I8) &&
+              blob.item_count > 4;
+  if (good) {
+    memcpy(&trie_bytes, blob.bytes.data, 4);
+    good = trie_bytes < blob.item_count - 4;
+  }
+  if (good) {
+    v->charsmap = (lnl_span){blob.bytes.data + 4, trie_bytes & ~3u};
+    v->replacements = (lnl_span){blob.bytes.data + 4 + trie_bytes, (size_t)blob.item_count - 4 - trie_bytes};
+    size_t run = 0;
+    for (size_t i = 0; i < v->replacements.bytes && good; i++) {
+      run = v->replacements.data[i] ? run + 1 : 0;
+      good = run <= TOK_MAX_SEARCH_BYTES;
+    }
+    good = good && run == 0;
+  }
+  if (!good)
+    return error_set(error, LNL_BAD_VOCABULARY, "tokenizer.ggml.precompiled_charsmap is no charsmap");
+  return LNL_OK;
 }
 
 /* An array of `item_type`; *found false when the key is absent. */
@@ -274,14 +323,24 @@ lnl_status vocab_read(const gguf *file, tok_vocab *v, lnl_error *error) {
   if (v->kind == TOK_BPE) LNL_TRY(read_pre(file, v, error));
   LNL_TRY(read_arrays(file, v, error));
 
-  bool spm = v->kind == TOK_SPM;
-  v->bos = spm && v->n_vocab > 1 ? 1 : -1;
-  v->eos = spm && v->n_vocab > 2 ? 2 : -1;
-  v->unk = spm ? 0 : -1;
+  static const int16_t defaults[][4] = {
+      /* bos, eos, unk, sep */
+      [TOK_SPM] = {1, 2, 0, -1},
+      [TOK_BPE] = {-1, -1, -1, -1},
+      [TOK_WPM] = {101, -1, 100, 102},
+      [TOK_UGM] = {-1, 1, 2, -1},
+  };
+  const int16_t *ids = defaults[v->kind];
+  int32_t n_vocab = (int32_t)v->n_vocab;
+  v->bos = ids[0] < n_vocab ? ids[0] : -1;
+  v->eos = ids[1] < n_vocab ? ids[1] : -1;
+  v->unk = ids[2] < n_vocab ? ids[2] : -1;
+  v->sep = ids[3] < n_vocab ? ids[3] : -1;
   v->eot = v->eom = -1;
   LNL_TRY(read_id(file, v, "tokenizer.ggml.bos_token_id", &v->bos, error));
   LNL_TRY(read_id(file, v, "tokenizer.ggml.eos_token_id", &v->eos, error));
   LNL_TRY(read_id(file, v, "tokenizer.ggml.unknown_token_id", &v->unk, error));
+  LNL_TRY(read_id(file, v, "tokenizer.ggml.seperator_token_id", &v->sep, error)); /* spelt so */
   LNL_TRY(read_id(file, v, "tokenizer.ggml.eot_token_id", &v->eot, error));
   LNL_TRY(read_id(file, v, "tokenizer.ggml.eom_token_id", &v->eom, error));
   for (size_t i = 0; i < TOK_FIM_COUNT; i++) {
@@ -290,15 +349,39 @@ lnl_status vocab_read(const gguf *file, tok_vocab *v, lnl_error *error) {
     LNL_TRY(read_id(file, v, fim_rows[i].key, &v->fim[i], error));
   }
 
-  v->add_bos |= spm;
-  v->space_prefix = spm;
+  v->add_bos |= v->kind == TOK_SPM;
+  v->add_eos = v->kind == TOK_UGM;
+  v->space_prefix = v->kind == TOK_SPM;
+  v->lower = true;
   LNL_TRY(read_bool(file, "tokenizer.ggml.add_bos_token", &v->add_bos, error));
   LNL_TRY(read_bool(file, "tokenizer.ggml.add_eos_token", &v->add_eos, error));
   LNL_TRY(read_bool(file, "tokenizer.ggml.add_space_prefix", &v->space_prefix, error));
-  lnl_span name;
-  if (gguf_get_string(file, "general.name", &name)) {
-    v->strip_right = contains_any_case(name, "phi-3") || contains_any_case(name, "phi3");
-  }
+  LNL_TRY(read_bool(file, "tokenizer.ggml.remove_extra_whitespaces", &v->merge_spaces, error));
+  LNL_TRY(read_bool(file, "tokenizer.ggml.normalizer.lowercase", &v->lower, error));
+  v->strip_accents = v->lower;
+  LNL_TRY(read_bool(file, "tokenizer.ggml.normalizer.strip_accents", &v->strip_accents, error));
+  v->add_bos |= v->split == SPLIT_GEMMA4; /* its files say false and mean true */
+  v->raw |= v->kind != TOK_BPE;
+  if (v->kind == TOK_WPM) /* always [CLS] and [SEP] */
+    v->add_bos = v->add_eos = true;
+  else
+    v->sep = v->eos;
+  if (v->kind == TOK_UGM) LNL_TRY(read_charsmap(file, v, error));
+
+  /* What no key says: which special tokens swallow white space. */
+  lnl_span name = {0};
+  lnl_span pre = {0};
+  lnl_span arch = {0};
+  gguf_get_string(file, "general.name", &name);
+  gguf_get_string(file, "tokenizer.ggml.pre", &pre);
+  gguf_get_string(file, "general.architecture", &arch);
+  if (contains_any_case(pre, "jina-v2-") || contains_any_case(arch, "nomic-bert-moe") ||
+      contains_any_case(arch, "jina-bert-v3"))
+    v->strip_left = "<mask>";
+  else if (contains_any_case(name, "phi-3") || contains_any_case(name, "phi3"))
+    v->strip_right = true;
+  else if (contains_any_case(name, "modern-bert"))
+    v->strip_left = "[MASK]";
   return LNL_OK;
 }
 
@@ -310,7 +393,8 @@ lnl_status tok_check(const gguf *file, tok_kind *kind, uint32_t *n_vocab, lnl_er
   return LNL_OK;
 }
 
-/* --- tokens ------------------------------------------------------------------------ */
+/* --- tokens
+ * ------------------------------------------------------------------------ */
 
 static bool equals_any(lnl_span text, const char *const *list, size_t count) {
   for (size_t i = 0; i < count && list[i]; i++) {
@@ -328,6 +412,7 @@ tok_attr vocab_classify(const tok_vocab *v, uint32_t id, lnl_span text, bool *en
   for (size_t i = 0; i < TOK_FIM_COUNT; i++) *ends |= fim_rows[i].ends && v->fim[i] == signed_id;
   /* All texts below begin with one of these: most tokens are done here. */
   if (text.bytes < 3 || !memchr("<[_\xE2", text.data[0], 4)) return attr;
+  if (text.data[0] == 0xE2 && (text.bytes < 4 || text.data[3] != '<')) return attr; /* U+2581 and a letter */
   if (equals_any(text, end_texts, END_TEXT_COUNT)) {
     *ends = true;
     return TOK_CONTROL;
@@ -339,3 +424,5 @@ tok_attr vocab_classify(const tok_vocab *v, uint32_t id, lnl_span text, bool *en
   }
   return attr;
 }
+
+TOK_SMALL_END

@@ -193,6 +193,9 @@ int32_t lnl_abi_prompt(lnl_engine *e, uint32_t count, uint32_t reuse) {
   return lnl_prompt(a->engine, (const int32_t *)(const void *)a->input, count, reuse != 0);
 }
 int32_t lnl_abi_eval(lnl_engine *e) { return lnl_eval(core(e)); }
+void lnl_abi_step_limit(lnl_engine *e, uint32_t steps) { lnl_set_step_limit(core(e), steps); }
+uint32_t lnl_abi_next_step(lnl_engine *e) { return lnl_next_step(core(e)); }
+uint32_t lnl_abi_chunk_tokens(lnl_engine *e) { return lnl_chunk_tokens(core(e)); }
 int32_t lnl_abi_sample(lnl_engine *e) { return lnl_sample(core(e)); }
 
 uint32_t lnl_abi_is_end(lnl_engine *e, int32_t id) {

@@ -9,7 +9,7 @@
 
 #include "../src/lineal.h"
 
-enum { LNL_ABI_VERSION = 2 }; /* js-glue/abi.js refuses another number */
+enum { LNL_ABI_VERSION = 3 }; /* js-glue/abi.js refuses another number */
 uint32_t lnl_abi_version(void);
 uint32_t lnl_abi_isa(void); /* lnl_isa of this module */
 /* NUL-terminated, static. */
@@ -98,6 +98,13 @@ int32_t lnl_abi_prompt(lnl_engine *e, uint32_t count, uint32_t reuse);
 /* Evaluates one chunk of what is pending. status: OK logits ready; MORE call
  * again; NEED_BYTES feed as for lnl_abi_load_next, call again. */
 int32_t lnl_abi_eval(lnl_engine *e);
+/* From now on an eval runs at most so many steps of TEXT_PLAN_JSON's plan and
+ * then gives MORE; 0: whole chunks. For hosts that time each step. */
+void lnl_abi_step_limit(lnl_engine *e, uint32_t steps);
+/* The step with which the next eval goes on; 0: with a new chunk. */
+uint32_t lnl_abi_next_step(lnl_engine *e);
+/* How many tokens the chunk has that runs, or ran last. */
+uint32_t lnl_abi_chunk_tokens(lnl_engine *e);
 /* Samples the next id from the last logits and appends it as pending.
  * Returns the id, or a negative status. When the context is full the id is
  * returned, and the next lnl_abi_eval gives CONTEXT_FULL. */

@@ -81,7 +81,10 @@ uint32_t EXPORT(form_bytes)(uint32_t index, uint32_t n) {
 }
 void EXPORT(form_decode)(uint32_t index, const uint8_t *src, float *dst, uint32_t n, uint32_t scalar) {
   const lnl_form *form = form_at(index);
-  (scalar ? form->decode_scalar : form->decode)(src, dst, n);
+  if (scalar)
+    form_decode_scalar(form, src, dst, n);
+  else
+    form->decode(src, dst, n);
 }
 /* Quantises x (or not, as the form needs) into `scratch` and leaves it there. */
 uint32_t EXPORT(form_activation_bytes)(uint32_t index, uint32_t k, uint32_t n_tok) {
@@ -153,14 +156,16 @@ uint32_t EXPORT(read_loop)(const uint8_t *src, uint32_t bytes) {
          (uint32_t)wasm_i32x4_extract_lane(all, 2) ^ (uint32_t)wasm_i32x4_extract_lane(all, 3);
 }
 #endif
-/* One token's attention; k, v and kv as in kernels.h. */
+/* Attention of n_tok tokens, the last of which sees n_key keys; k, v and kv as in kernels.h. */
 void EXPORT(kernel_attn)(const float *q, const void *k, const void *v, float *out, void *scratch,
                          uint32_t n_head, uint32_t n_kv_head, uint32_t d_head, uint32_t n_key, uint32_t n_ctx,
-                         uint32_t kv) {
+                         uint32_t kv, uint32_t n_tok) {
   lnl_attn a = {0};
   a.q = q, a.k = k, a.v = v, a.out = out, a.scratch = scratch;
   a.n_head = a.head_end = n_head, a.n_kv_head = n_kv_head;
-  a.d_head = a.d_value = d_head, a.n_key = n_key, a.n_ctx = n_ctx, a.kv = (attn_kv)kv;
+  a.d_head = a.d_value = d_head, a.n_ctx = n_ctx, a.kv = (attn_kv)kv;
+  a.causal = true, a.n_tok = n_tok, a.position = n_key - n_tok;
+  a.q_stride = a.out_stride = n_head * d_head;
   a.scale = 0.125f;
   attn(&a);
 }

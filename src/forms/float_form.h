@@ -9,6 +9,8 @@ void FORM(decode_scalar)(const uint8_t *src, float *dst, uint64_t n) {
   for (uint64_t i = 0; i < n; i++) dst[i] = load_1(src + i * VALUE_BYTES);
 }
 
+#if LNL_VEC
+
 static float dot_scalar(const uint8_t *w, const float *x, size_t k) {
   float sum = 0;
   for (size_t i = 0; i < k; i++) {
@@ -17,14 +19,6 @@ static float dot_scalar(const uint8_t *w, const float *x, size_t k) {
   }
   return sum;
 }
-
-void FORM(matmul_scalar)(const lnl_matmul *m) {
-  for (uint32_t token = 0; token < m->n_tok; token++)
-    for (uint32_t row = m->row_begin; row < m->row_end; row++)
-      *matmul_y(m, row, token) = dot_scalar(matmul_row(m, row), m->x_f32 + (size_t)token * m->k, m->k);
-}
-
-#if LNL_VEC
 
 /* One row with n tokens: the order of additions is the same for every n. */
 VEC_INLINE void dot(const lnl_matmul *m, uint32_t row, uint32_t token, const uint32_t n) {
@@ -75,12 +69,7 @@ void FORM(decode)(const uint8_t *src, float *dst, uint64_t n) {
     wasm_v128_store(dst + i + 4, wide[1]);
   }
   if (load_failed(&state)) i = 0;
-  FORM(decode_scalar)(src + i * VALUE_BYTES, dst + i, n - i);
+  for (; i < n; i++) dst[i] = load_1(src + i * VALUE_BYTES);
 }
-
-#else
-
-void FORM(matmul)(const lnl_matmul *m) { FORM(matmul_scalar)(m); }
-void FORM(decode)(const uint8_t *src, float *dst, uint64_t n) { FORM(decode_scalar)(src, dst, n); }
 
 #endif

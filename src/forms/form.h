@@ -61,11 +61,10 @@ typedef struct lnl_packing {
    * one group; rows that are missing become zeros. */
   void (*pack)(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uint8_t *dst, uint32_t k);
   /* The k values of one row (0..FORM_GROUP - 1) of a group, the same bits as
-   * the form's decode_scalar. */
+   * the form's decode. */
   void (*decode_row)(const uint8_t *group, uint32_t row, float *dst, uint32_t k);
   /* As lnl_form's; w points to group 0, row_bytes is that of one group,
    * row_begin is a multiple of FORM_GROUP. */
-  void (*matmul_scalar)(const lnl_matmul *m);
   void (*matmul)(const lnl_matmul *m);
 } lnl_packing;
 
@@ -76,20 +75,21 @@ typedef struct lnl_form {
   uint32_t block_len; /* values a block */
   uint32_t block_bytes;
   lnl_activation activation;
-  /* The specification: n values (a multiple of block_len), bit-exact as
-   * llama.cpp's dequantisation. */
-  void (*decode_scalar)(const uint8_t *src, float *dst, uint64_t n);
-  /* The same values, SIMD where this build has it. */
+  /* n values (a multiple of block_len), bit-exact as llama.cpp's dequantisation. */
   void (*decode)(const uint8_t *src, float *dst, uint64_t n);
-  void (*matmul_scalar)(const lnl_matmul *m); /* the specification */
-  void (*matmul)(const lnl_matmul *m);        /* best of this build */
-  const lnl_packing *packing;                 /* NULL when the stored blocks serve best */
+  void (*matmul)(const lnl_matmul *m);
+  const lnl_packing *packing; /* NULL when the stored blocks serve best */
 } lnl_form;
 
 /* NULL for a type that has no form. */
 const lnl_form *form_find(uint32_t type);
 /* All forms, in list order; *count receives how many. */
 const lnl_form *form_list(uint32_t *count);
+/* The specifications, scalar and slow, for tests (where nothing calls them the
+ * linker drops them): as lnl_form's decode, the same bits; and as its matmul,
+ * all k products of decoded values being added up in order. */
+void form_decode_scalar(const lnl_form *form, const uint8_t *src, float *dst, uint64_t n);
+void form_matmul_scalar(const lnl_form *form, const lnl_matmul *m);
 /* Stored bytes of n values in a row; n must be a multiple of block_len. */
 uint64_t form_row_bytes(const lnl_form *form, uint64_t n);
 /* Bytes of one group of FORM_GROUP packed rows of k values. The form must have

@@ -15,7 +15,6 @@
 #define LNL_FORM(NAME, name, id, block_len, block_bytes, activation)                                         \
   FORM_SMALL void name##_decode_scalar(const uint8_t *src, float *dst, uint64_t n);                          \
   void name##_decode(const uint8_t *src, float *dst, uint64_t n);                                            \
-  FORM_SMALL void name##_matmul_scalar(const lnl_matmul *m);                                                 \
   void name##_matmul(const lnl_matmul *m);
 #include "list.inc"
 #undef LNL_FORM

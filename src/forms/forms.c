@@ -17,9 +17,7 @@ static const lnl_form forms[] = {
    block_len,                                                                                                \
    block_bytes,                                                                                              \
    activation,                                                                                               \
-   name##_decode_scalar,                                                                                     \
    name##_decode,                                                                                            \
-   name##_matmul_scalar,                                                                                     \
    name##_matmul,                                                                                            \
    PACKING_OF(name)},
 #include "list.inc"

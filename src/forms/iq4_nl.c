@@ -3,10 +3,11 @@
 
 #define FORM(suffix) iq4_nl_##suffix
 enum { BLOCK = 32, BLOCK_BYTES = 18, SUB = 32, ZERO = 0, HAS_MIN = 0 };
-#define CODES_SIGNED 1
+#define CODES_SIGNED  1
+#define BLOCK_FACTORS 1
 
 static inline void block_codes_scalar(const uint8_t *w, int8_t *code) { iq4_values_scalar(w + 2, code); }
-static inline void block_scales(const uint8_t *w, float *scale, float *min) {
+static inline void block_scales_scalar(const uint8_t *w, float *scale, float *min) {
   *scale = load_half(w);
   *min = 0;
 }
@@ -14,4 +15,4 @@ static inline void block_scales(const uint8_t *w, float *scale, float *min) {
 VEC_INLINE void block_codes(const uint8_t *w, int8_t *code) { iq4_values_vec(w + 2, code); }
 #endif
 
-#include "unpacked.h"
+#include "unpacked_form.h"

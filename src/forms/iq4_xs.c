@@ -5,12 +5,13 @@
 
 #define FORM(suffix) iq4_xs_##suffix
 enum { BLOCK = 256, BLOCK_BYTES = 136, SUB = 32, ZERO = 0, HAS_MIN = 0, CODES_AT = 8 };
-#define CODES_SIGNED 1
+#define CODES_SIGNED  1
+#define BLOCK_FACTORS 0
 
 static inline void block_codes_scalar(const uint8_t *w, int8_t *code) {
   for (int j = 0; j < BLOCK / SUB; j++) iq4_values_scalar(w + CODES_AT + 16 * j, code + SUB * j);
 }
-static inline void block_scales(const uint8_t *w, float *scale, float *min) {
+static inline void block_scales_scalar(const uint8_t *w, float *scale, float *min) {
   const float d = load_half(w);
   const int high = load_u16(w + 2);
   for (int j = 0; j < BLOCK / SUB; j++) {
@@ -20,9 +21,27 @@ static inline void block_scales(const uint8_t *w, float *scale, float *min) {
   }
 }
 #if LNL_VEC
+/* Nibbles, and pairs of bits, spread to bytes. */
+VEC_INLINE void block_scales(const uint8_t *w, float *scale, float *min) {
+  uint32_t nibbles;
+  memcpy(&nibbles, w + 4, 4);
+  uint64_t low = nibbles, high = load_u16(w + 2);
+  low = (low | low << 16) & 0x0000ffff0000ffff;
+  low = (low | low << 8) & 0x00ff00ff00ff00ff;
+  low = (low | low << 4) & 0x0f0f0f0f0f0f0f0f;
+  high = (high | high << 24) & 0x000000ff000000ff;
+  high = (high | high << 12) & 0x000f000f000f000f;
+  high = (high | high << 6) & 0x0303030303030303;
+  const v128_t wide = wasm_i16x8_sub(
+      wasm_u16x8_extend_low_u8x16(wasm_i64x2_splat((int64_t)(low | high << 4))), wasm_i16x8_splat(32));
+  const v128_t d = wasm_f32x4_splat(load_half(w));
+  wasm_v128_store(scale, wasm_f32x4_mul(wasm_f32x4_convert_i32x4(wasm_i32x4_extend_low_i16x8(wide)), d));
+  wasm_v128_store(scale + 4, wasm_f32x4_mul(wasm_f32x4_convert_i32x4(wasm_i32x4_extend_high_i16x8(wide)), d));
+  (void)min;
+}
 VEC_INLINE void block_codes(const uint8_t *w, int8_t *code) {
   for (int j = 0; j < BLOCK / SUB; j++) iq4_values_vec(w + CODES_AT + 16 * j, code + SUB * j);
 }
 #endif
 
-#include "unpacked.h"
+#include "unpacked_form.h"

@@ -7,7 +7,8 @@
 #define FORM(suffix) q3_k_##suffix
 enum { BLOCK = 256, BLOCK_BYTES = 110, SUB = 16, ZERO = 4, HAS_MIN = 0 };
 enum { CODES_AT = 32, SCALES_AT = 96, D_AT = 108 };
-#define CODES_SIGNED 0
+#define CODES_SIGNED  0
+#define BLOCK_FACTORS 0
 
 static inline void block_codes_scalar(const uint8_t *w, int8_t *code) {
   for (int i = 0; i < BLOCK; i++) {
@@ -17,7 +18,7 @@ static inline void block_codes_scalar(const uint8_t *w, int8_t *code) {
 }
 /* Scale j: its low 4 bits in byte j % 8 (upper nibbles for j >= 8), its upper 2
  * at bit 2 (j / 4) of byte 8 + j % 4. */
-static inline void block_scales(const uint8_t *w, float *scale, float *min) {
+static inline void block_scales_scalar(const uint8_t *w, float *scale, float *min) {
   const float d = load_half(w + D_AT);
   const uint8_t *packed = w + SCALES_AT;
   for (int j = 0; j < BLOCK / SUB; j++) {
@@ -28,6 +29,18 @@ static inline void block_scales(const uint8_t *w, float *scale, float *min) {
   }
 }
 #if LNL_VEC
+VEC_INLINE void block_scales(const uint8_t *w, float *scale, float *min) {
+  const v128_t nibble = wasm_i8x16_splat(15), packed = wasm_v128_load64_zero(w + SCALES_AT);
+  const v128_t low = wasm_i64x2_shuffle(wasm_v128_and(packed, nibble), wasm_u8x16_shr(packed, 4), 0, 2);
+  const v128_t upper = wasm_v128_load32_splat(w + SCALES_AT + 8);
+  const v128_t high =
+      wasm_i32x4_shuffle(wasm_i32x4_shuffle(wasm_i32x4_shl(upper, 4), wasm_i32x4_shl(upper, 2), 0, 4, 0, 4),
+                         wasm_i32x4_shuffle(upper, wasm_u32x4_shr(upper, 2), 0, 4, 0, 4), 0, 1, 4, 5);
+  const v128_t scales = wasm_v128_or(low, wasm_v128_and(high, wasm_i8x16_splat(0x30)));
+  vec_store_scaled_i8(scale, wasm_i8x16_sub(scales, wasm_i8x16_splat(32)),
+                      wasm_f32x4_splat(load_half(w + D_AT)));
+  (void)min;
+}
 VEC_INLINE void block_codes(const uint8_t *w, int8_t *code) {
   const v128_t mask = wasm_i8x16_splat(3), four = wasm_i8x16_splat(4);
   for (int i = 0; i < 4; i++) {
@@ -42,4 +55,4 @@ VEC_INLINE void block_codes(const uint8_t *w, int8_t *code) {
 }
 #endif
 
-#include "unpacked.h"
+#include "unpacked_form.h"

@@ -15,25 +15,6 @@ void q4_0_decode_scalar(const uint8_t *src, float *dst, uint64_t n) {
   }
 }
 
-void q4_0_matmul_scalar(const lnl_matmul *m) {
-  for (uint32_t token = 0; token < m->n_tok; token++) {
-    const lnl_q8 x = matmul_q8(m, token);
-    for (uint32_t row = m->row_begin; row < m->row_end; row++) {
-      const uint8_t *w = matmul_row(m, row);
-      float sum = 0;
-      for (uint32_t b = 0; b < m->k / BLOCK; b++, w += BLOCK_BYTES) {
-        const int8_t *q = x.q + b * BLOCK;
-        int32_t dot = 0;
-        for (int i = 0; i < 16; i++)
-          dot += ((w[2 + i] & 15) - ZERO) * q[i] + ((w[2 + i] >> 4) - ZERO) * q[i + 16];
-        const float term = load_half(w) * x.d[b] * (float)dot;
-        sum += term;
-      }
-      *matmul_y(m, row, token) = sum;
-    }
-  }
-}
-
 #if LNL_VEC
 
 VEC_INLINE vec_codes block_codes(const uint8_t *w, v128_t nibble, const vec_mode mode) {
@@ -97,10 +78,5 @@ void q4_0_decode(const uint8_t *src, float *dst, uint64_t n) {
     vec_store_scaled_i8(dst + 16, wasm_i8x16_sub(wasm_u8x16_shr(packed, 4), zero), d);
   }
 }
-
-#else
-
-void q4_0_matmul(const lnl_matmul *m) { q4_0_matmul_scalar(m); }
-void q4_0_decode(const uint8_t *src, float *dst, uint64_t n) { q4_0_decode_scalar(src, dst, n); }
 
 #endif

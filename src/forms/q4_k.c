@@ -26,40 +26,8 @@ void q4_k_decode_scalar(const uint8_t *src, float *dst, uint64_t n) {
   }
 }
 
-void q4_k_matmul_scalar(const lnl_matmul *m) {
-  for (uint32_t token = 0; token < m->n_tok; token++) {
-    const lnl_q8 x = matmul_q8(m, token);
-    for (uint32_t row = m->row_begin; row < m->row_end; row++) {
-      const uint8_t *w = matmul_row(m, row);
-      float sum = 0;
-      for (uint32_t b = 0; b < m->k / BLOCK; b++, w += BLOCK_BYTES) {
-        const float d = load_half(w), dmin = load_half(w + 2);
-        for (int j = 0; j < SUB_BLOCKS; j++) {
-          const size_t sub = (size_t)b * SUB_BLOCKS + (size_t)j;
-          int scale, min, dot = 0;
-          scale_min(w + SCALES_AT, j, &scale, &min);
-          for (int i = 0; i < 32; i++) dot += code_at(w + CODES_AT, j, i) * x.q[sub * 32 + (size_t)i];
-          const float term = d * (float)scale * x.d[sub] * (float)dot;
-          const float offset = dmin * (float)min * x.d[sub] * (float)(x.sums[2 * sub] + x.sums[2 * sub + 1]);
-          sum += term;
-          sum -= offset;
-        }
-      }
-      *matmul_y(m, row, token) = sum;
-    }
-  }
-}
-
 #if LNL_VEC
 
-/* scale_min of all sub-blocks: 8 scales, then 8 minima, as bytes. */
-VEC_INLINE v128_t scales_mins(const uint8_t *packed) {
-  uint32_t part[3];
-  memcpy(part, packed, 12);
-  return wasm_i32x4_make(
-      (int32_t)(part[0] & 0x3f3f3f3f), (int32_t)((part[2] & 0x0f0f0f0f) | (part[0] >> 2 & 0x30303030)),
-      (int32_t)(part[1] & 0x3f3f3f3f), (int32_t)((part[2] >> 4 & 0x0f0f0f0f) | (part[1] >> 2 & 0x30303030)));
-}
 VEC_INLINE v128_t low_i16_to_f32(v128_t v) {
   return wasm_f32x4_convert_i32x4(wasm_i32x4_extend_low_i16x8(v));
 }
@@ -142,10 +110,5 @@ void q4_k_decode(const uint8_t *src, float *dst, uint64_t n) {
     }
   }
 }
-
-#else
-
-void q4_k_matmul(const lnl_matmul *m) { q4_k_matmul_scalar(m); }
-void q4_k_decode(const uint8_t *src, float *dst, uint64_t n) { q4_k_decode_scalar(src, dst, n); }
 
 #endif

@@ -3,12 +3,13 @@
 
 #define FORM(suffix) q5_0_##suffix
 enum { BLOCK = 32, BLOCK_BYTES = 22, SUB = 32, ZERO = 16, HAS_MIN = 0 };
-#define CODES_SIGNED 0
+#define CODES_SIGNED  0
+#define BLOCK_FACTORS 1
 
 static inline void block_codes_scalar(const uint8_t *w, int8_t *code) {
   for (int i = 0; i < BLOCK; i++) code[i] = (int8_t)five_bits_at(w + 2, i);
 }
-static inline void block_scales(const uint8_t *w, float *scale, float *min) {
+static inline void block_scales_scalar(const uint8_t *w, float *scale, float *min) {
   *scale = load_half(w);
   *min = 0;
 }
@@ -21,4 +22,4 @@ VEC_INLINE void block_codes(const uint8_t *w, int8_t *code) {
 }
 #endif
 
-#include "unpacked.h"
+#include "unpacked_form.h"

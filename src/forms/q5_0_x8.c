@@ -4,9 +4,10 @@
 #include "packings.h"
 #include "x8_bytes.h"
 
+#if LNL_VEC
+
 enum { BLOCK = 32, STORED_BYTES = 22, ZERO = 16, TOP_AT = X8_SCALES + 128, BLOCK_BYTES = TOP_AT + 32 };
 
-#if LNL_VEC
 /* Bit 4 g + c of each word becomes bit 8 c + g. */
 VEC_INLINE v128_t transpose_top(v128_t words) {
   v128_t out = vec_zero();
@@ -30,16 +31,6 @@ VEC_INLINE void pack_codes(const uint8_t *const block[4], uint8_t *codes, uint8_
   words = wasm_v128_load32_lane(block[3] + 2, words, 3);
   wasm_v128_store(top, transpose_top(words));
 }
-#else
-static void pack_codes(const uint8_t *const block[4], uint8_t *codes, uint8_t *top) {
-  memset(top, 0, 16);
-  for (int r = 0; r < 4; r++)
-    for (int i = 0; i < BLOCK; i++) {
-      codes[i % 16 / 4 * 32 + 4 * r + i % 4] = block[r][6 + i % 16];
-      top[4 * r + i % 4] |= (uint8_t)((block[r][2 + i / 8] >> (i % 8) & 1) << (i / 4));
-    }
-}
-#endif
 
 static void pack(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uint8_t *dst, uint32_t k) {
   static const uint8_t zero[STORED_BYTES]; /* a block of a missing row */
@@ -49,8 +40,8 @@ static void pack(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uin
       block[r] = r < row_count ? src + (size_t)(r * row_bytes) : zero;
       memcpy(dst + x8_scale_at(r), block[r], 2);
     }
-    pack_codes(block, dst + X8_SCALES, dst + TOP_AT);
-    pack_codes(block + 4, dst + X8_SCALES + 16, dst + TOP_AT + 16);
+    VEC_LOOP for (uint32_t half = 0; half < 2; half++)
+        pack_codes(block + 4 * half, dst + X8_SCALES + 16 * half, dst + TOP_AT + 16 * half);
   }
 }
 
@@ -61,31 +52,12 @@ static int code(const uint8_t *block, uint32_t row, uint32_t i) {
   return ((i < 16 ? byte & 15 : byte >> 4) | top << 4) - ZERO;
 }
 
-static void decode_row(const uint8_t *group, uint32_t row, float *dst, uint32_t k) {
+static FORM_SMALL void decode_row(const uint8_t *group, uint32_t row, float *dst, uint32_t k) {
   for (; k; k -= BLOCK, group += BLOCK_BYTES, dst += BLOCK) {
     const float d = x8_scale(group, row);
     for (uint32_t i = 0; i < BLOCK; i++) dst[i] = (float)code(group, row, i) * d;
   }
 }
-
-static FORM_SMALL void matmul_scalar(const lnl_matmul *m) {
-  for (uint32_t token = 0; token < m->n_tok; token++) {
-    const lnl_q8 x = matmul_q8(m, token);
-    for (uint32_t row = m->row_begin; row < m->row_end; row++) {
-      const uint8_t *block = matmul_row(m, row / FORM_GROUP);
-      float sum = 0;
-      for (uint32_t b = 0; b < m->k / BLOCK; b++, block += BLOCK_BYTES) {
-        int32_t dot = 0;
-        for (uint32_t i = 0; i < BLOCK; i++) dot += code(block, row % FORM_GROUP, i) * x.q[b * BLOCK + i];
-        const float term = x8_scale(block, row % FORM_GROUP) * x.d[b] * (float)dot;
-        sum += term;
-      }
-      *matmul_y(m, row, token) = sum;
-    }
-  }
-}
-
-#if LNL_VEC
 
 #define RECORD_BYTES(mode) ((uint32_t)X8_BYTES_SIZE(BLOCK, mode) + X8_RECORD_END)
 
@@ -133,10 +105,8 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
 X8_CODE_KERNELS
 static void matmul(const lnl_matmul *m) { x8_matmul(m, X8_CODE_KERNEL, X8_CODE_FACTOR); }
 
-#else
-#define matmul matmul_scalar
-#endif
-
 const lnl_packing q5_0_x8 = {
-    "q5_0x8.q8." VEC_ISA_NAME, BLOCK_BYTES, pack, decode_row, matmul_scalar, matmul,
+    "q5_0x8.q8." VEC_ISA_NAME, BLOCK_BYTES, pack, decode_row, matmul,
 };
+
+#endif

@@ -8,7 +8,8 @@
 #define FORM(suffix) q5_k_##suffix
 enum { BLOCK = 256, BLOCK_BYTES = 176, SUB = 32, ZERO = 0, HAS_MIN = 1 };
 enum { SCALES_AT = 4, TOP_AT = 16, CODES_AT = 48 };
-#define CODES_SIGNED 0
+#define CODES_SIGNED  0
+#define BLOCK_FACTORS 0
 
 static inline void block_codes_scalar(const uint8_t *w, int8_t *code) {
   for (int i = 0; i < BLOCK; i++) {
@@ -16,7 +17,7 @@ static inline void block_codes_scalar(const uint8_t *w, int8_t *code) {
     code[i] = (int8_t)((j % 2 ? byte >> 4 : byte & 15) | (w[TOP_AT + i % 32] >> j & 1) << 4);
   }
 }
-static inline void block_scales(const uint8_t *w, float *scale, float *min) {
+static inline void block_scales_scalar(const uint8_t *w, float *scale, float *min) {
   const float d = load_half(w), minus_dmin = -load_half(w + 2);
   for (int j = 0; j < BLOCK / SUB; j++) {
     int scale_j, min_j;
@@ -26,6 +27,17 @@ static inline void block_scales(const uint8_t *w, float *scale, float *min) {
   }
 }
 #if LNL_VEC
+VEC_INLINE void store_8(float *dst, v128_t wide, float d) {
+  const v128_t factor = wasm_f32x4_splat(d);
+  wasm_v128_store(dst, wasm_f32x4_mul(wasm_f32x4_convert_i32x4(wasm_i32x4_extend_low_i16x8(wide)), factor));
+  wasm_v128_store(dst + 4,
+                  wasm_f32x4_mul(wasm_f32x4_convert_i32x4(wasm_i32x4_extend_high_i16x8(wide)), factor));
+}
+VEC_INLINE void block_scales(const uint8_t *w, float *scale, float *min) {
+  const v128_t packed = scales_mins(w + SCALES_AT);
+  store_8(scale, wasm_u16x8_extend_low_u8x16(packed), load_half(w));
+  store_8(min, wasm_u16x8_extend_high_u8x16(packed), -load_half(w + 2));
+}
 VEC_INLINE void block_codes(const uint8_t *w, int8_t *code) {
   const v128_t nibble = wasm_i8x16_splat(15), sixteen = wasm_i8x16_splat(16);
   for (int part = 0; part < 2; part++, code += 16) {
@@ -49,4 +61,4 @@ VEC_INLINE void block_codes(const uint8_t *w, int8_t *code) {
 }
 #endif
 
-#include "unpacked.h"
+#include "unpacked_form.h"

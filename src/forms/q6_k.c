@@ -22,27 +22,6 @@ void q6_k_decode_scalar(const uint8_t *src, float *dst, uint64_t n) {
   }
 }
 
-void q6_k_matmul_scalar(const lnl_matmul *m) {
-  for (uint32_t token = 0; token < m->n_tok; token++) {
-    const lnl_q8 x = matmul_q8(m, token);
-    for (uint32_t row = m->row_begin; row < m->row_end; row++) {
-      const uint8_t *w = matmul_row(m, row);
-      float sum = 0;
-      for (uint32_t b = 0; b < m->k / BLOCK; b++, w += BLOCK_BYTES) {
-        const float d = load_half(w + D_AT);
-        for (int first = 0; first < BLOCK; first += 16) {
-          const size_t at = (size_t)b * BLOCK + (size_t)first;
-          int dot = 0;
-          for (int i = 0; i < 16; i++) dot += (code_at(w, first + i) - ZERO) * x.q[at + (size_t)i];
-          const float term = d * (float)scale_at(w, first) * x.d[at / 32] * (float)dot;
-          sum += term;
-        }
-      }
-      *matmul_y(m, row, token) = sum;
-    }
-  }
-}
-
 #if LNL_VEC
 
 /* The codes of values 128 half + 32 group + 16 part .. + 15. */
@@ -150,10 +129,5 @@ void q6_k_decode(const uint8_t *src, float *dst, uint64_t n) {
         }
   }
 }
-
-#else
-
-void q6_k_matmul(const lnl_matmul *m) { q6_k_matmul_scalar(m); }
-void q6_k_decode(const uint8_t *src, float *dst, uint64_t n) { q6_k_decode_scalar(src, dst, n); }
 
 #endif

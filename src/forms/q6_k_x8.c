@@ -5,43 +5,31 @@
 #include "packings.h"
 #include "x8_bytes.h"
 
+#if LNL_VEC
+
 enum { BLOCK = 256, STORED_BYTES = 210, SUBS = 8, ZERO = 32 };
 enum { SCALES_AT = 16, CODES_AT = SCALES_AT + 8 * 16, BLOCK_BYTES = CODES_AT + 8 * BLOCK };
 
 /* The stored block: q6_k.c. */
 enum { HIGH_AT = 128, STORED_SCALES_AT = 192, STORED_D_AT = 208 };
 
-#if LNL_VEC
 /* Codes of four rows. */
 VEC_INLINE void pack_codes(const uint8_t *const block[4], uint8_t *dst) {
   const v128_t nibble = wasm_i8x16_splat(15), upper = wasm_i8x16_splat(0x30);
-  for (int half = 0; half < 2; half++)
-    for (int i = 0; i < 32; i += 16) {
-      v128_t codes[4][4]; /* of each group of 32 values and row */
-      VEC_UNROLL for (int r = 0; r < 4; r++) {
-        const v128_t low = wasm_v128_load(block[r] + 64 * half + i);
-        const v128_t next = wasm_v128_load(block[r] + 64 * half + 32 + i);
-        const v128_t high = wasm_v128_load(block[r] + HIGH_AT + 32 * half + i);
-        codes[0][r] = wasm_v128_or(wasm_v128_and(low, nibble), wasm_v128_and(wasm_i16x8_shl(high, 4), upper));
-        codes[1][r] =
-            wasm_v128_or(wasm_v128_and(next, nibble), wasm_v128_and(wasm_i16x8_shl(high, 2), upper));
-        codes[2][r] = wasm_v128_or(wasm_u8x16_shr(low, 4), wasm_v128_and(high, upper));
-        codes[3][r] = wasm_v128_or(wasm_u8x16_shr(next, 4), wasm_v128_and(wasm_u16x8_shr(high, 2), upper));
-      }
-      VEC_UNROLL for (int g = 0; g < 4; g++) x8_transpose(dst + 8 * (128 * half + 32 * g + i), codes[g]);
+  VEC_LOOP for (int half = 0; half < 2; half++) VEC_LOOP for (int i = 0; i < 32; i += 16) {
+    v128_t codes[4][4]; /* of each group of 32 values and row */
+    VEC_UNROLL for (int r = 0; r < 4; r++) {
+      const v128_t low = wasm_v128_load(block[r] + 64 * half + i);
+      const v128_t next = wasm_v128_load(block[r] + 64 * half + 32 + i);
+      const v128_t high = wasm_v128_load(block[r] + HIGH_AT + 32 * half + i);
+      codes[0][r] = wasm_v128_or(wasm_v128_and(low, nibble), wasm_v128_and(wasm_i16x8_shl(high, 4), upper));
+      codes[1][r] = wasm_v128_or(wasm_v128_and(next, nibble), wasm_v128_and(wasm_i16x8_shl(high, 2), upper));
+      codes[2][r] = wasm_v128_or(wasm_u8x16_shr(low, 4), wasm_v128_and(high, upper));
+      codes[3][r] = wasm_v128_or(wasm_u8x16_shr(next, 4), wasm_v128_and(wasm_u16x8_shr(high, 2), upper));
     }
+    VEC_UNROLL for (int g = 0; g < 4; g++) x8_transpose(dst + 8 * (128 * half + 32 * g + i), codes[g]);
+  }
 }
-#else
-static void pack_codes(const uint8_t *const block[4], uint8_t *dst) {
-  for (int r = 0; r < 4; r++)
-    for (int i = 0; i < BLOCK; i++) {
-      const int half = i / 128, group = i % 128 / 32, at = i % 32;
-      const int low = block[r][64 * half + 32 * (group % 2) + at];
-      const int high = block[r][HIGH_AT + 32 * half + at] >> (2 * group) & 3;
-      dst[i / 4 * 32 + 4 * r + i % 4] = (uint8_t)((group < 2 ? low & 15 : low >> 4) | high << 4);
-    }
-}
-#endif
 
 static void pack(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uint8_t *dst, uint32_t k) {
   static const uint8_t zero[STORED_BYTES]; /* a block of a missing row */
@@ -52,8 +40,8 @@ static void pack(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uin
       memcpy(dst + 2 * r, block[r] + STORED_D_AT, 2);
       for (int j = 0; j < 16; j++) dst[SCALES_AT + 8 * j + (int)r] = block[r][STORED_SCALES_AT + j];
     }
-    pack_codes(block, dst + CODES_AT);
-    pack_codes(block + 4, dst + CODES_AT + 16);
+    VEC_LOOP for (uint32_t half = 0; half < 2; half++)
+        pack_codes(block + 4 * half, dst + CODES_AT + 16 * half);
   }
 }
 
@@ -64,36 +52,13 @@ static int scale_at(const uint8_t *block, uint32_t row, uint32_t i) {
   return (int8_t)block[SCALES_AT + i / 16 * 8 + row];
 }
 
-static void decode_row(const uint8_t *group, uint32_t row, float *dst, uint32_t k) {
+static FORM_SMALL void decode_row(const uint8_t *group, uint32_t row, float *dst, uint32_t k) {
   for (; k; k -= BLOCK, group += BLOCK_BYTES) {
     const float d = load_half(group + 2 * row);
     for (uint32_t i = 0; i < BLOCK; i++)
       *dst++ = d * (float)scale_at(group, row, i) * (float)code(group, row, i);
   }
 }
-
-static FORM_SMALL void matmul_scalar(const lnl_matmul *m) {
-  for (uint32_t token = 0; token < m->n_tok; token++) {
-    const lnl_q8 x = matmul_q8(m, token);
-    for (uint32_t row = m->row_begin; row < m->row_end; row++) {
-      const uint8_t *block = matmul_row(m, row / FORM_GROUP);
-      const uint32_t r = row % FORM_GROUP;
-      float sum = 0;
-      for (uint32_t b = 0; b < m->k / BLOCK; b++, block += BLOCK_BYTES)
-        for (uint32_t first = 0; first < BLOCK; first += 16) {
-          const size_t at = (size_t)b * BLOCK + first;
-          int dot = 0;
-          for (uint32_t i = 0; i < 16; i++) dot += code(block, r, first + i) * x.q[at + i];
-          const float term =
-              load_half(block + 2 * r) * (float)scale_at(block, r, first) * x.d[at / 32] * (float)dot;
-          sum += term;
-        }
-      *matmul_y(m, row, token) = sum;
-    }
-  }
-}
-
-#if LNL_VEC
 
 /* A record: [activations][what the sum of each 16 begins with][d of each 32].
  * The integer product of 32 values, scales included, is less than 2^24: exact
@@ -174,10 +139,8 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
 X8_CODE_KERNELS
 static void matmul(const lnl_matmul *m) { x8_matmul_of(m, X8_CODE_KERNEL, BLOCK); }
 
-#else
-#define matmul matmul_scalar
-#endif
-
 const lnl_packing q6_k_x8 = {
-    "q6_kx8.q8." VEC_ISA_NAME, BLOCK_BYTES, pack, decode_row, matmul_scalar, matmul,
+    "q6_kx8.q8." VEC_ISA_NAME, BLOCK_BYTES, pack, decode_row, matmul,
 };
+
+#endif

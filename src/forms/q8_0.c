@@ -10,23 +10,6 @@ void q8_0_decode_scalar(const uint8_t *src, float *dst, uint64_t n) {
   }
 }
 
-void q8_0_matmul_scalar(const lnl_matmul *m) {
-  for (uint32_t token = 0; token < m->n_tok; token++) {
-    const lnl_q8 x = matmul_q8(m, token);
-    for (uint32_t row = m->row_begin; row < m->row_end; row++) {
-      const uint8_t *w = matmul_row(m, row);
-      float sum = 0;
-      for (uint32_t b = 0; b < m->k / BLOCK; b++, w += BLOCK_BYTES) {
-        int32_t dot = 0;
-        for (int i = 0; i < BLOCK; i++) dot += (int8_t)w[2 + i] * x.q[b * BLOCK + i];
-        const float term = load_half(w) * x.d[b] * (float)dot;
-        sum += term;
-      }
-      *matmul_y(m, row, token) = sum;
-    }
-  }
-}
-
 #if LNL_VEC
 
 /* VEC_I32: neither operand is 7 bits wide, so a sign moves from one to the
@@ -149,10 +132,5 @@ void q8_0_decode(const uint8_t *src, float *dst, uint64_t n) {
     vec_store_scaled_i8(dst + 16, wasm_v128_load(src + 18), d);
   }
 }
-
-#else
-
-void q8_0_matmul(const lnl_matmul *m) { q8_0_matmul_scalar(m); }
-void q8_0_decode(const uint8_t *src, float *dst, uint64_t n) { q8_0_decode_scalar(src, dst, n); }
 
 #endif

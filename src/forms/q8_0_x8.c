@@ -3,38 +3,20 @@
 #include "packings.h"
 #include "x8.h"
 
+#if LNL_VEC
+
 enum { BLOCK = 32, WORDS = 8, BLOCK_BYTES = X8_SCALES + FORM_GROUP * 4 * WORDS, ZERO = 128 };
 
 static void pack(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uint8_t *dst, uint32_t k) {
   x8_pack(src, row_bytes, row_count, dst, k, WORDS, 0x80808080u);
 }
 
-static void decode_row(const uint8_t *group, uint32_t row, float *dst, uint32_t k) {
+static FORM_SMALL void decode_row(const uint8_t *group, uint32_t row, float *dst, uint32_t k) {
   for (; k; k -= BLOCK, group += BLOCK_BYTES, dst += BLOCK) {
     const float d = x8_scale(group, row);
     for (uint32_t i = 0; i < BLOCK; i++) dst[i] = (float)(x8_byte(group, row, i) - ZERO) * d;
   }
 }
-
-static void matmul_scalar(const lnl_matmul *m) {
-  for (uint32_t token = 0; token < m->n_tok; token++) {
-    const lnl_q8 x = matmul_q8(m, token);
-    for (uint32_t row = m->row_begin; row < m->row_end; row++) {
-      const uint8_t *block = matmul_row(m, row / FORM_GROUP);
-      float sum = 0;
-      for (uint32_t b = 0; b < m->k / BLOCK; b++, block += BLOCK_BYTES) {
-        int32_t dot = 0;
-        for (uint32_t i = 0; i < BLOCK; i++)
-          dot += (x8_byte(block, row % FORM_GROUP, i) - ZERO) * x.q[b * BLOCK + i];
-        const float term = x8_scale(block, row % FORM_GROUP) * x.d[b] * (float)dot;
-        sum += term;
-      }
-      *matmul_y(m, row, token) = sum;
-    }
-  }
-}
-
-#if LNL_VEC
 
 /* The exact integer sum of a block, in one of four ways:
  *   U8    u a, the relaxed dot product taking u as it is (vec_dot_takes_u8);
@@ -138,10 +120,8 @@ X8_KERNEL(WIDE)
 static void matmul(const lnl_matmul *m) { x8_matmul(m, &kernel_WIDE, 0x1p112f); }
 #endif
 
-#else
-#define matmul matmul_scalar
-#endif
-
 const lnl_packing q8_0_x8 = {
-    "q8_0x8.q8." VEC_ISA_NAME, BLOCK_BYTES, pack, decode_row, matmul_scalar, matmul,
+    "q8_0x8.q8." VEC_ISA_NAME, BLOCK_BYTES, pack, decode_row, matmul,
 };
+
+#endif

@@ -26,9 +26,9 @@ static bool has_large(const float *d, size_t count) {
 
 /* Activations above about 2^21 would leave the range of a float by the factor:
  * for such a token most of it is applied to the results instead. */
-static tile tile_make(const lnl_matmul *m, uint32_t token, float factor) {
+static tile tile_make(const lnl_matmul *m, const x8_kernel *kernel, uint32_t token, float factor) {
   const uint32_t left = m->n_tok - token;
-  tile out = {.token = token, .n = left >= X8_TILE ? X8_TILE : left >= 2 ? 2 : 1};
+  tile out = {.token = token, .n = left >= X8_TILE ? X8_TILE : left >= 2 && kernel->dot_2 ? 2 : 1};
   for (uint32_t t = 0; t < out.n; t++) {
     const bool large = factor != 0 && has_large(matmul_q8(m, token + t).d, m->k / 32);
     out.after[t] = large ? 0x1p107f : 1;
@@ -80,7 +80,7 @@ static void run(const lnl_matmul *m, const x8_kernel *kernel, uint32_t block_len
   const uint32_t rows_each = (m->n_tok == 1 ? GROUPS : TILE_GROUPS) * FORM_GROUP;
   for (uint32_t first = m->row_begin; first < m->row_end; first += rows_each)
     for (uint32_t token = 0; token < m->n_tok;) {
-      const tile tile = tile_make(m, token, factor);
+      const tile tile = tile_make(m, kernel, token, factor);
       tile_matmul(&tile, m, kernel, block_len, first, u32_min(m->row_end - first, rows_each));
       token += tile.n;
     }

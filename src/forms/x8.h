@@ -23,7 +23,8 @@ typedef struct x8_kernel {
   /* Writes the records of `blocks` blocks of one token, `step` bytes apart. */
   void (*prepare)(uint8_t *record, size_t step, lnl_q8 x, size_t blocks);
   /* acc[8 t + r] += the product of `blocks` blocks of a group, row r, with the
-   * records of 1, 2 or 4 tokens: the same bits for a token in each. */
+   * records of 1, 2 or 4 tokens: the same bits for a token in each. dot_2 may
+   * be NULL, for forms that are worth less code. */
   void (*dot_1)(const uint8_t *w, const uint8_t *a, float *acc, size_t blocks);
   void (*dot_2)(const uint8_t *w, const uint8_t *a, float *acc, size_t blocks);
   void (*dot_4)(const uint8_t *w, const uint8_t *a, float *acc, size_t blocks);
@@ -118,6 +119,21 @@ VEC_INLINE void x8_add(v128_t *acc, const v128_t *sum, const uint8_t *w, const u
   }
 }
 
+/* acc[2 t + half] += minima x d x the float that the record has in the place of
+ * the start. */
+VEC_INLINE void x8_add_min(v128_t *acc, const uint8_t *mins, const uint8_t *a, const uint32_t n,
+                           const uint32_t record_bytes, const x8_scales *c) {
+  const v128_t halves = wasm_v128_load(mins);
+  const v128_t m0 = wasm_v128_and(wasm_i32x4_dot_i16x8(halves, c->first), c->fields);
+  const v128_t m1 = wasm_v128_and(wasm_i32x4_dot_i16x8(halves, c->second), c->fields);
+  VEC_UNROLL for (uint32_t t = 0; t < n; t++) {
+    const v128_t sum = wasm_v128_load32_splat(a + (t + 1) * record_bytes - 8);
+    const v128_t d = wasm_v128_load32_splat(a + (t + 1) * record_bytes - 4);
+    acc[2 * t] = vec_madd(wasm_f32x4_mul(m0, d), sum, acc[2 * t]);
+    acc[2 * t + 1] = vec_madd(wasm_f32x4_mul(m1, d), sum, acc[2 * t + 1]);
+  }
+}
+
 /* The largest scales seen, without their signs: infinite and NaN ones, rather
  * than being converted each, turn the row's result into NaN at the end. */
 VEC_INLINE v128_t x8_seen(v128_t seen, const uint8_t *w) {
@@ -130,27 +146,34 @@ VEC_INLINE void x8_finish(float *out, const v128_t *acc, v128_t seen, const uint
       wasm_v128_store(out + 4 * i, wasm_v128_or(acc[i], nan[i % 2]));
 }
 
-/* dot_1, dot_2 and dot_4 of an x8_kernel from dot(w, a, acc, blocks, n, mode). */
-#define X8_FUNCTIONS(dot, mode)                                                                              \
-  static VEC_NOINLINE void dot##_1_##mode(const uint8_t *w, const uint8_t *a, float *acc, size_t blocks) {   \
-    dot(w, a, acc, blocks, 1, mode);                                                                         \
-  }                                                                                                          \
-  static VEC_NOINLINE void dot##_2_##mode(const uint8_t *w, const uint8_t *a, float *acc, size_t blocks) {   \
-    dot(w, a, acc, blocks, 2, mode);                                                                         \
-  }                                                                                                          \
-  static VEC_NOINLINE void dot##_4_##mode(const uint8_t *w, const uint8_t *a, float *acc, size_t blocks) {   \
-    dot(w, a, acc, blocks, 4, mode);                                                                         \
+/* dot_<n> of an x8_kernel from dot(w, a, acc, blocks, n, mode). */
+#define X8_FUNCTION(dot, n, mode)                                                                            \
+  static VEC_NOINLINE void dot##_##n##_##mode(const uint8_t *w, const uint8_t *a, float *acc,                \
+                                              size_t blocks) {                                               \
+    dot(w, a, acc, blocks, n, mode);                                                                         \
   }
+#define X8_FUNCTIONS(dot, mode)                                                                              \
+  X8_FUNCTION(dot, 1, mode)                                                                                  \
+  X8_FUNCTION(dot, 2, mode)                                                                                  \
+  X8_FUNCTION(dot, 4, mode)
 
 /* kernel_<mode>, from the file's prepare(record, step, x, blocks, mode), dot as
- * above, BLOCK_BYTES and RECORD_BYTES(mode). */
-#define X8_KERNEL(mode)                                                                                      \
+ * above, BLOCK_BYTES and RECORD_BYTES(mode); and the same without dot_2. */
+#define X8_PREPARE(mode)                                                                                     \
   static void prepare_##mode(uint8_t *record, size_t step, lnl_q8 x, size_t blocks) {                        \
     prepare(record, step, x, blocks, mode);                                                                  \
-  }                                                                                                          \
+  }
+#define X8_KERNEL(mode)                                                                                      \
+  X8_PREPARE(mode)                                                                                           \
   X8_FUNCTIONS(dot, mode)                                                                                    \
   static const x8_kernel kernel_##mode = {BLOCK_BYTES,  RECORD_BYTES(mode), prepare_##mode,                  \
                                           dot_1_##mode, dot_2_##mode,       dot_4_##mode};
+#define X8_KERNEL_SMALL(mode)                                                                                \
+  X8_PREPARE(mode)                                                                                           \
+  X8_FUNCTION(dot, 1, mode)                                                                                  \
+  X8_FUNCTION(dot, 4, mode)                                                                                  \
+  static const x8_kernel kernel_##mode = {BLOCK_BYTES, RECORD_BYTES(mode), prepare_##mode, dot_1_##mode,     \
+                                          NULL,        dot_4_##mode};
 
 /* The kernels of codes that have the modes of vec_mode, and the one for this
  * machine. In VEC_WIDE products are 256 times too large: where d takes the
@@ -159,12 +182,16 @@ VEC_INLINE void x8_finish(float *out, const v128_t *acc, v128_t seen, const uint
 #define X8_CODE_KERNELS                                                                                      \
   X8_KERNEL(VEC_I32)                                                                                         \
   X8_KERNEL(VEC_I16)
+#define X8_CODE_KERNELS_SMALL                                                                                \
+  X8_KERNEL_SMALL(VEC_I32)                                                                                   \
+  X8_KERNEL_SMALL(VEC_I16)
 #define X8_CODE_KERNEL (vec_dot_i32_is_fast() ? &kernel_VEC_I32 : &kernel_VEC_I16)
 #define X8_CODE_FACTOR 0x1p112f
 #else
-#define X8_CODE_KERNELS X8_KERNEL(VEC_WIDE)
-#define X8_CODE_KERNEL  (&kernel_VEC_WIDE)
-#define X8_CODE_FACTOR  0x1p104f
+#define X8_CODE_KERNELS       X8_KERNEL(VEC_WIDE)
+#define X8_CODE_KERNELS_SMALL X8_KERNEL_SMALL(VEC_WIDE)
+#define X8_CODE_KERNEL        (&kernel_VEC_WIDE)
+#define X8_CODE_FACTOR        0x1p104f
 #endif
 
 #endif

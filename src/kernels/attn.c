@@ -1,24 +1,51 @@
-/* Causal attention of one token: softmax(scale q K^T) V. Caches of blocks: attn_block.c. */
+/* Attention: softmax(scale q K^T) V. Caches of blocks: attn_block.c. */
 #include <math.h>
 
-#include "kernels.h"
+#include "attn_rows.h"
 #include "../vec.h"
 
-/* Query heads that share the loads of keys and values, and those of one kv head
- * whose running softmax is held at a time. */
-enum { ATTN_HEADS = 4, ATTN_SPAN = 64 };
-
-/* Running softmax of one head; the weighted values add up in its output. */
-typedef struct attn_state {
-  float largest, total;
-} attn_state;
-
 uint64_t attn_scratch_bytes(uint32_t d_head, uint32_t d_value) {
-  const uint64_t queries = (uint64_t)ATTN_HEADS * align_up(d_head, 4) * sizeof(float);
-  const uint64_t bytes = queries + ATTN_HEADS * ATTN_TILE * sizeof(float) + ATTN_SPAN * sizeof(attn_state);
+  const uint64_t queries = (uint64_t)ATTN_ROWS * align_up(d_head, 4);
+  const uint64_t wide = (uint64_t)ATTN_TILE * u32_max(d_head, d_value);
+  const uint64_t bytes = (ATTN_ROWS * ATTN_TILE + queries + wide) * sizeof(float);
   return align_up(u64_max(bytes, attn_block_scratch_bytes(d_head, d_value)), 16);
 }
 
+/* --- shares of threads ----------------------------------------------------------- */
+uint64_t attn_share_begin(const lnl_attn *a, uint32_t thread, uint32_t thread_count) {
+  uint64_t head_work = 0; /* keys that the tokens see */
+  for (uint32_t t = 0; t < a->n_tok; t++) {
+    const attn_range keys = attn_keys(a, t);
+    head_work += keys.end - keys.begin;
+  }
+  const uint64_t begin = head_work * a->n_kv_head * thread / thread_count;
+  uint64_t left = begin % head_work;
+  uint32_t token = 0;
+  for (; left > 0; token++) {
+    const attn_range keys = attn_keys(a, token);
+    left -= u64_min(left, keys.end - keys.begin);
+  }
+  return begin / head_work * a->n_tok + token;
+}
+
+void attn_share(const lnl_attn *a, uint32_t thread, uint32_t thread_count) {
+  const uint32_t group = a->n_head / a->n_kv_head, n_tok = a->n_tok;
+  const uint64_t end = attn_share_begin(a, thread + 1, thread_count);
+  for (uint64_t at = attn_share_begin(a, thread, thread_count), next; at < end; at = next) {
+    const uint32_t token = (uint32_t)(at % n_tok), kv_head = (uint32_t)(at / n_tok);
+    next = n_tok == 1 ? end : u64_min(at - token + n_tok, end); /* of one token all heads */
+    lnl_attn part = *a;
+    part.n_tok = n_tok == 1 ? 1 : (uint32_t)(next - at);
+    part.position += token;
+    part.q += (size_t)token * a->q_stride;
+    part.out += (size_t)token * a->out_stride;
+    part.head_begin = kv_head * group;
+    part.head_end = (uint32_t)((next - 1) / n_tok + 1) * group;
+    attn(&part);
+  }
+}
+
+/* --- specification ----------------------------------------------------------------- */
 static float key_at(const lnl_attn *a, uint32_t position, uint32_t kv_head, uint32_t i) {
   return attn_kv_value(a->k, a->kv, ATTN_K, a->n_ctx, a->d_head, position, kv_head, i);
 }
@@ -26,48 +53,109 @@ static float value_at(const lnl_attn *a, uint32_t position, uint32_t kv_head, ui
   return attn_kv_value(a->v, a->kv, ATTN_V, a->n_ctx, a->d_value, position, kv_head, i);
 }
 
-static float score_scalar(const lnl_attn *a, uint32_t head, uint32_t position) {
-  const uint32_t kv_head = head / (a->n_head / a->n_kv_head);
-  const float *q = a->q + (size_t)head * a->d_head;
+static float score_scalar(const lnl_attn *a, const float *q, uint32_t kv_head, uint32_t position) {
   float dot = 0;
   for (uint32_t i = 0; i < a->d_head; i++) {
     const float product = q[i] * key_at(a, position, kv_head, i);
     dot += product;
   }
-  return dot * a->scale;
+  const float score = dot * a->scale;
+  return a->softcap > 0 ? a->softcap * tanhf(score / a->softcap) : score;
 }
 
-/* The specification: the largest score, then the weighted mean. */
-void attn_scalar(const lnl_attn *a) {
-  for (uint32_t head = a->head_begin; head < a->head_end; head++) {
-    const uint32_t kv_head = head / (a->n_head / a->n_kv_head);
-    float *out = a->out + (size_t)head * a->d_value;
-    float largest = -INFINITY;
-    for (uint32_t p = 0; p < a->n_key; p++) largest = fmaxf(largest, score_scalar(a, head, p));
-    for (uint32_t i = 0; i < a->d_value; i++) out[i] = 0;
-    float total = 0;
-    for (uint32_t p = 0; p < a->n_key; p++) {
-      const float weight = expf(score_scalar(a, head, p) - largest);
-      total += weight;
-      for (uint32_t i = 0; i < a->d_value; i++) {
-        const float product = weight * value_at(a, p, kv_head, i);
-        out[i] += product;
-      }
+/* The largest score, then the weighted mean. */
+static void head_scalar(const lnl_attn *a, uint32_t token, uint32_t head) {
+  const uint32_t kv_head = head / (a->n_head / a->n_kv_head);
+  const attn_range keys = attn_keys(a, token);
+  const float *q = a->q + (size_t)token * a->q_stride + (size_t)head * a->d_head;
+  float *out = a->out + (size_t)token * a->out_stride + (size_t)head * a->d_value;
+  const float sink = a->sinks ? a->sinks[head] : -INFINITY;
+  float largest = sink;
+  for (uint32_t p = keys.begin; p < keys.end; p++) largest = fmaxf(largest, score_scalar(a, q, kv_head, p));
+  for (uint32_t i = 0; i < a->d_value; i++) out[i] = 0;
+  float total = expf(sink - largest);
+  for (uint32_t p = keys.begin; p < keys.end; p++) {
+    const float weight = expf(score_scalar(a, q, kv_head, p) - largest);
+    total += weight;
+    for (uint32_t i = 0; i < a->d_value; i++) {
+      const float product = weight * value_at(a, p, kv_head, i);
+      out[i] += product;
     }
-    for (uint32_t i = 0; i < a->d_value; i++) out[i] /= total;
   }
+  for (uint32_t i = 0; i < a->d_value; i++) out[i] /= total;
+}
+
+void attn_scalar(const lnl_attn *a) {
+  for (uint32_t token = 0; token < a->n_tok; token++)
+    for (uint32_t head = a->head_begin; head < a->head_end; head++) head_scalar(a, token, head);
 }
 
 #if LNL_VEC
 
-/* Positions of one kv head. Rows of keys and values follow one another. */
+/* --- softmax of a tile --------------------------------------------------------------- */
+static VEC_NOINLINE void cap_scores(float *scores, uint32_t begin, uint32_t end, float softcap) {
+  const v128_t cap = wasm_f32x4_splat(softcap), inverse = wasm_f32x4_splat(1 / softcap);
+  for (uint32_t p = begin; p < end; p += 4)
+    wasm_v128_store(scores + p,
+                    wasm_f32x4_mul(vec_tanh(wasm_f32x4_mul(wasm_v128_load(scores + p), inverse)), cap));
+}
+
+VEC_NOINLINE void attn_softmax(float *weights, attn_range seen, attn_row *row, float floor, float unit,
+                               float softcap) {
+  const uint32_t begin = seen.begin & ~7u, end = (seen.end + 7) & ~7u;
+  memset(weights, 0, begin * sizeof(float));
+  memset(weights + end, 0, (ATTN_TILE - end) * sizeof(float));
+  row->keep = 1;
+  row->add = 0;
+  if (begin == end) return;
+  const v128_t scale = wasm_f32x4_splat(row->scale), units = wasm_f32x4_splat(unit);
+  for (uint32_t p = begin; p < end; p += 4)
+    wasm_v128_store(weights + p, wasm_f32x4_mul(wasm_v128_load(weights + p), scale));
+  if (softcap > 0) cap_scores(weights, begin, end, softcap);
+  for (uint32_t p = begin; p < seen.begin; p++) weights[p] = -INFINITY; /* weight 0 */
+  for (uint32_t p = seen.end; p < end; p++) weights[p] = -INFINITY;
+  /* pmax is one instruction where max is eight. It passes over a NaN, which
+   * then shows in its weight. */
+  v128_t most = wasm_f32x4_splat(floor), most_high = most;
+  for (uint32_t p = begin; p < end; p += 8) {
+    most = wasm_f32x4_pmax(most, wasm_v128_load(weights + p));
+    most_high = wasm_f32x4_pmax(most_high, wasm_v128_load(weights + p + 4));
+  }
+  most = wasm_f32x4_pmax(most, most_high);
+  most = wasm_f32x4_pmax(most, wasm_i32x4_shuffle(most, most, 2, 3, 0, 1));
+  const float largest = fmaxf(wasm_f32x4_extract_lane(most, 0), wasm_f32x4_extract_lane(most, 1));
+  const v128_t largest_all = wasm_f32x4_splat(largest);
+  v128_t total = vec_zero();
+  const float *exp_constants = vec_exp_constants();
+  for (uint32_t p = begin; p < end; p += 8) {
+    const v128_t low = vec_exp_with(wasm_f32x4_sub(wasm_v128_load(weights + p), largest_all), exp_constants);
+    const v128_t high =
+        vec_exp_with(wasm_f32x4_sub(wasm_v128_load(weights + p + 4), largest_all), exp_constants);
+    wasm_v128_store(weights + p, wasm_f32x4_mul(low, units));
+    wasm_v128_store(weights + p + 4, wasm_f32x4_mul(high, units));
+    total = wasm_f32x4_add(total, wasm_f32x4_add(low, high));
+  }
+  const float now = fmaxf(largest, row->largest);
+  const v128_t factors = vec_exp(wasm_f32x4_make(row->largest - now, largest - now, 0, 0));
+  row->keep = wasm_f32x4_extract_lane(factors, 0);
+  row->add = wasm_f32x4_extract_lane(factors, 1);
+  row->total = row->total * row->keep + vec_sum_f32(total) * row->add;
+  row->largest = now;
+}
+
+/* --- caches of floats and halves -------------------------------------------------------- */
+/* Rows of keys and values follow one another. A tile of halves that many rows
+ * read is widened first, for its keys and then for its values: as halves_4
+ * does, so that all sums are the same. */
 typedef struct attn_tile {
-  const lnl_attn *a;
-  const uint8_t *keys, *values;
-  uint32_t count;
-  float *weights; /* [ATTN_HEADS, ATTN_TILE]: scores, then exp(score - largest) */
-  float *queries; /* [ceil(d_head / 4), ATTN_HEADS, 4] */
+  const uint8_t *data; /* keys or values of the tile's positions */
+  uint32_t d;          /* values of each */
+  bool f16;
+  float *weights; /* [ATTN_ROWS, ATTN_TILE]: scores, then exp(score - largest) */
+  float *queries; /* [ATTN_ROWS / ATTN_QUAD][ceil(d_head / 4)][ATTN_QUAD][4] */
 } attn_tile;
+/* So many rows make up for the widening. */
+enum { WIDE_ROWS = 12 };
 
 /* What halves_4 leaves out is made up for in the weights; in the queries, as far
  * as those have room, and then in the scale. */
@@ -81,33 +169,56 @@ VEC_INLINE v128_t halves_4(const uint8_t *src, v128_t fields) {
 }
 static v128_t half_fields(void) { return vec_half_make().fields; }
 
-/* Queries of n heads, four values of each head side by side. */
-static VEC_NOINLINE void queries_make(const attn_tile *tile, uint32_t head, uint32_t n) {
-  const uint32_t d = tile->a->d_head;
-  const float factor = tile->a->kv == ATTN_F16 ? HALF_QUERY : 1;
+static VEC_NOINLINE void widen_halves(float *to, const uint8_t *src, size_t n) {
+  const v128_t fields = half_fields();
+  size_t i = 0;
+  for (; n - i >= 4; i += 4) wasm_v128_store(to + i, halves_4(src + 2 * i, fields));
+  for (; i < n; i++) to[i] = load_half(src + 2 * i) * (1 / HALF_WEIGHT);
+}
+
+/* Queries of n rows, four values of each of a quad side by side. */
+static VEC_NOINLINE void queries_make(float *queries, const attn_row *rows, uint32_t n, uint32_t d,
+                                      float factor) {
   const v128_t factors = wasm_f32x4_splat(factor);
-  for (uint32_t h = 0; h < n; h++) {
-    const float *q = tile->a->q + (size_t)(head + h) * d;
-    float *to = tile->queries + 4 * h;
+  const uint32_t quad_floats = (d + 3) / 4 * 4 * ATTN_QUAD;
+  for (uint32_t r = 0; r < n; r++) {
+    const float *q = rows[r].q;
+    float *to = queries + r / ATTN_QUAD * quad_floats + r % ATTN_QUAD * 4;
     uint32_t i = 0;
-    for (; d - i >= 4; i += 4, to += 4 * ATTN_HEADS)
+    for (; d - i >= 4; i += 4, to += 4 * ATTN_QUAD)
       wasm_v128_store(to, wasm_f32x4_mul(wasm_v128_load(q + i), factors));
     for (; i < d; i++) *to++ = q[i] * factor;
   }
 }
 
-/* q . k of n heads and np positions from p on. */
-VEC_INLINE void scores_at(const attn_tile *tile, uint32_t p, v128_t fields, const uint32_t n,
-                          const uint32_t np, const bool f16) {
-  const uint32_t d = tile->a->d_head;
+/* Values 4 i..4 i + 3 of row r's query stand 4 i ATTN_QUAD from here. */
+static inline const float *quad_queries(const attn_tile *tile, uint32_t r) {
+  return tile->queries + r / ATTN_QUAD * ((tile->d + 3) / 4 * 4 * ATTN_QUAD) + r % ATTN_QUAD * 4;
+}
+
+/* Lanes 0 and 2 have the halves of the sum of a, 1 and 3 those of b: added up
+ * as vec_sum_f32 does. */
+VEC_INLINE v128_t half_sums(v128_t a, v128_t b) {
+  return wasm_f32x4_add(wasm_i32x4_shuffle(a, b, 0, 4, 1, 5), wasm_i32x4_shuffle(a, b, 2, 6, 3, 7));
+}
+VEC_INLINE v128_t sums_4(v128_t a, v128_t b, v128_t c, v128_t d) {
+  const v128_t ab = half_sums(a, b), cd = half_sums(c, d);
+  return wasm_f32x4_add(wasm_i64x2_shuffle(ab, cd, 0, 2), wasm_i64x2_shuffle(ab, cd, 1, 3));
+}
+
+/* q . k of n rows and np positions from p on. */
+VEC_INLINE void scores_at(const attn_tile *tile, const float *q, float *weights, uint32_t p, v128_t fields,
+                          const uint32_t n, const uint32_t np, const bool f16) {
+  const uint32_t d = tile->d;
   const size_t item = f16 ? 2 : 4, row = d * item;
-  const float *q = tile->queries, *q_end = q + d / 4 * 4 * ATTN_HEADS;
-  const uint8_t *key = tile->keys + p * row;
-  v128_t sum[ATTN_HEADS][4];
+  const float *q_end = q + d / 4 * 4 * ATTN_QUAD;
+  const uint8_t *key = tile->data + p * row;
+  float *to = weights + p;
+  v128_t sum[ATTN_QUAD][4];
   VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
     VEC_UNROLL for (uint32_t j = 0; j < np; j++) sum[h][j] = vec_zero();
   }
-  VEC_LOOP for (; q < q_end; q += 4 * ATTN_HEADS, key += 4 * item) {
+  VEC_LOOP for (; q < q_end; q += 4 * ATTN_QUAD, key += 4 * item) {
     v128_t k[4];
     VEC_UNROLL for (uint32_t j = 0; j < np; j++) k[j] =
         f16 ? halves_4(key + j * row, fields) : wasm_v128_load(key + j * row);
@@ -116,44 +227,53 @@ VEC_INLINE void scores_at(const attn_tile *tile, uint32_t p, v128_t fields, cons
       VEC_UNROLL for (uint32_t j = 0; j < np; j++) sum[h][j] = vec_madd(k[j], q_h, sum[h][j]);
     }
   }
-  VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
-    VEC_UNROLL for (uint32_t j = 0; j < np; j++) {
-      float dot = vec_sum_f32(sum[h][j]);
-      for (uint32_t i = 0; i < d % 4; i++) {
-        const uint8_t *at = key + j * row + i * item;
-        const float product = (f16 ? load_half(at) * (1 / HALF_WEIGHT) : load_f32(at)) * q[4 * h + i];
-        dot += product;
-      }
-      tile->weights[h * ATTN_TILE + p + j] = dot;
+  if (np == 4) {
+    VEC_UNROLL for (uint32_t h = 0; h < n; h++)
+        wasm_v128_store(to + h * ATTN_TILE, sums_4(sum[h][0], sum[h][1], sum[h][2], sum[h][3]));
+  } else if (np == 2) {
+    VEC_UNROLL for (uint32_t h = 0; h < n; h += 2) {
+      const v128_t sums = sums_4(sum[h][0], sum[h][1], sum[h + 1][0], sum[h + 1][1]);
+      wasm_v128_store64_lane(to + h * ATTN_TILE, sums, 0);
+      wasm_v128_store64_lane(to + (h + 1) * ATTN_TILE, sums, 1);
     }
+  } else {
+    VEC_UNROLL for (uint32_t h = 0; h < n; h++) to[h * ATTN_TILE] = vec_sum_f32(sum[h][0]);
   }
 }
 
-/* weights[h][p] = q_h . k_p for n heads from `head` on. */
-VEC_INLINE void tile_scores(const attn_tile *tile, uint32_t head, const uint32_t n, const bool f16) {
+/* weights[h][p] = q_h . k_p for rows r..r+n-1, r a multiple of ATTN_QUAD or
+ * n less than that, and positions begin..end-1. */
+VEC_INLINE void tile_scores(const attn_tile *tile, uint32_t r, attn_range range, const uint32_t n,
+                            const bool f16) {
   const v128_t fields = half_fields();
   const uint32_t np = n == 4 ? 2 : 4;
-  uint32_t p = 0;
-  queries_make(tile, head, n);
-  for (; tile->count - p >= np; p += np) scores_at(tile, p, fields, n, np, f16);
-  for (; p < tile->count; p++) scores_at(tile, p, fields, n, 1, f16);
+  const float *q = tile->queries + r / ATTN_QUAD * ((tile->d + 3) / 4 * 4 * ATTN_QUAD) + r % ATTN_QUAD * 4;
+  float *weights = tile->weights + r * ATTN_TILE;
+  uint32_t p = range.begin;
+  for (; range.end - p >= np; p += np) scores_at(tile, q, weights, p, fields, n, np, f16);
+  for (; p < range.end; p++) scores_at(tile, q, weights, p, fields, n, 1, f16);
 }
 
 /* out[h] += weights[h] V, 8 values of V at a time down the tile. */
-VEC_INLINE void tile_values(const attn_tile *tile, uint32_t head, const uint32_t n, const bool f16) {
+VEC_INLINE void tile_values(const attn_tile *tile, const attn_row *rows, uint32_t r, attn_range range,
+                            const uint32_t n, const bool f16) {
   const v128_t fields = half_fields();
-  const uint32_t d = tile->a->d_value;
+  const uint32_t d = tile->d;
   const size_t item = f16 ? 2 : 4, row = d * item;
-  float *out = tile->a->out + (size_t)head * d;
+  const float *weights = tile->weights + r * ATTN_TILE + range.begin,
+              *end = weights - range.begin + range.end;
+  const uint8_t *values = tile->data + range.begin * row;
+  float *out[ATTN_QUAD];
+  VEC_UNROLL for (uint32_t h = 0; h < n; h++) out[h] = rows[r + h].out;
   uint32_t i = 0;
   for (; d - i >= 8; i += 8) {
-    v128_t low[ATTN_HEADS], high[ATTN_HEADS];
+    v128_t low[ATTN_QUAD], high[ATTN_QUAD];
     VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
-      low[h] = wasm_v128_load(out + (size_t)h * d + i);
-      high[h] = wasm_v128_load(out + (size_t)h * d + i + 4);
+      low[h] = wasm_v128_load(out[h] + i);
+      high[h] = wasm_v128_load(out[h] + i + 4);
     }
-    const uint8_t *value = tile->values + i * item;
-    const float *weight = tile->weights, *end = weight + tile->count;
+    const uint8_t *value = values + i * item;
+    const float *weight = weights;
     VEC_LOOP for (; weight < end; value += row, weight++) {
       const v128_t v_low = f16 ? halves_4(value, fields) : wasm_v128_load(value);
       const v128_t v_high = f16 ? halves_4(value + 8, fields) : wasm_v128_load(value + 16);
@@ -164,78 +284,86 @@ VEC_INLINE void tile_values(const attn_tile *tile, uint32_t head, const uint32_t
       }
     }
     VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
-      wasm_v128_store(out + (size_t)h * d + i, low[h]);
-      wasm_v128_store(out + (size_t)h * d + i + 4, high[h]);
+      wasm_v128_store(out[h] + i, low[h]);
+      wasm_v128_store(out[h] + i + 4, high[h]);
     }
   }
-  for (; i < d; i++)
-    for (uint32_t h = 0; h < n; h++)
-      for (uint32_t p = 0; p < tile->count; p++) {
-        const uint8_t *at = tile->values + p * row + i * item;
-        const float value = f16 ? load_half(at) * (1 / HALF_WEIGHT) : load_f32(at);
-        const float product = tile->weights[h * ATTN_TILE + p] * value;
-        out[(size_t)h * d + i] += product;
+}
+
+/* What scores and values leave over where d is no multiple of 4 or 8: seldom,
+ * so once for all. */
+static float tile_at(const attn_tile *tile, uint32_t p, uint32_t i) {
+  const size_t at = (size_t)p * tile->d + i;
+  return tile->f16 ? load_half(tile->data + 2 * at) * (1 / HALF_WEIGHT) : load_f32(tile->data + 4 * at);
+}
+static VEC_NOINLINE void scores_rest(const attn_tile *tile, uint32_t r, uint32_t n, attn_range range) {
+  for (uint32_t h = r; h < r + n; h++)
+    for (uint32_t p = range.begin; p < range.end; p++)
+      for (uint32_t i = tile->d / 4 * 4; i < tile->d; i++) {
+        const float product = tile_at(tile, p, i) * quad_queries(tile, h)[i / 4 * 4 * ATTN_QUAD + i % 4];
+        tile->weights[h * ATTN_TILE + p] += product;
+      }
+}
+static VEC_NOINLINE void values_rest(const attn_tile *tile, const attn_row *rows, uint32_t r, uint32_t n,
+                                     attn_range range) {
+  for (uint32_t h = r; h < r + n; h++)
+    for (uint32_t i = tile->d / 8 * 8; i < tile->d; i++)
+      for (uint32_t p = range.begin; p < range.end; p++) {
+        const float product = tile->weights[h * ATTN_TILE + p] * tile_at(tile, p, i);
+        rows[h].out[i] += product;
       }
 }
 
-/* Functions of their own for 1, 2 and 4 heads: see VEC_NOINLINE. */
-#define ATTN_VARIANT(name, n, f16)                                                                           \
-  static VEC_NOINLINE void name##_##n##_##f16(const attn_tile *tile, uint32_t head) {                        \
-    name(tile, head, n, f16);                                                                                \
+/* Functions of their own for 1, 2 and 4 rows: see VEC_NOINLINE. */
+#define ATTN_VARIANT(n, f16)                                                                                 \
+  static VEC_NOINLINE void scores_##n##_##f16(const attn_tile *tile, uint32_t r, attn_range range) {         \
+    tile_scores(tile, r, range, n, f16);                                                                     \
+  }                                                                                                          \
+  static VEC_NOINLINE void values_##n##_##f16(const attn_tile *tile, const attn_row *rows, uint32_t r,       \
+                                              attn_range range) {                                            \
+    tile_values(tile, rows, r, range, n, f16);                                                               \
   }
-#define ATTN_VARIANTS(name)                                                                                  \
-  ATTN_VARIANT(name, 1, 0)                                                                                   \
-  ATTN_VARIANT(name, 2, 0)                                                                                   \
-  ATTN_VARIANT(name, 4, 0)                                                                                   \
-  ATTN_VARIANT(name, 1, 1)                                                                                   \
-  ATTN_VARIANT(name, 2, 1)                                                                                   \
-  ATTN_VARIANT(name, 4, 1)                                                                                   \
-  static void name##_n(const attn_tile *tile, uint32_t head, uint32_t n, bool f16) {                         \
-    if (f16) {                                                                                               \
-      (n == 4 ? name##_4_1 : n == 2 ? name##_2_1 : name##_1_1)(tile, head);                                  \
-    } else {                                                                                                 \
-      (n == 4 ? name##_4_0 : n == 2 ? name##_2_0 : name##_1_0)(tile, head);                                  \
-    }                                                                                                        \
+ATTN_VARIANT(1, 0)
+ATTN_VARIANT(2, 0)
+ATTN_VARIANT(4, 0)
+ATTN_VARIANT(1, 1)
+ATTN_VARIANT(2, 1)
+ATTN_VARIANT(4, 1)
+#undef ATTN_VARIANT
+static void scores_n(const attn_tile *tile, uint32_t r, uint32_t n, attn_range range) {
+  if (tile->f16) {
+    (n == 4 ? scores_4_1 : n == 2 ? scores_2_1 : scores_1_1)(tile, r, range);
+  } else {
+    (n == 4 ? scores_4_0 : n == 2 ? scores_2_0 : scores_1_0)(tile, r, range);
   }
-ATTN_VARIANTS(tile_scores)
-ATTN_VARIANTS(tile_values)
+  if (tile->d % 4 > 0) scores_rest(tile, r, n, range);
+}
+static void values_n(const attn_tile *tile, const attn_row *rows, uint32_t r, uint32_t n, attn_range range) {
+  if (range.begin >= range.end) return;
+  if (tile->f16) {
+    (n == 4 ? values_4_1 : n == 2 ? values_2_1 : values_1_1)(tile, rows, r, range);
+  } else {
+    (n == 4 ? values_4_0 : n == 2 ? values_2_0 : values_1_0)(tile, rows, r, range);
+  }
+  if (tile->d % 8 > 0) values_rest(tile, rows, r, n, range);
+}
 
-/* Turns a tile's scores into weights relative to the largest score so far, and
- * rescales what was summed relative to the one before. */
-static VEC_NOINLINE void tile_softmax(const attn_tile *tile, uint32_t h, float *out, attn_state *state) {
-  float *weights = tile->weights + h * ATTN_TILE;
-  const uint32_t count = tile->count, d_value = tile->a->d_value;
-  const bool f16 = tile->a->kv == ATTN_F16;
-  const v128_t scale = wasm_f32x4_splat(f16 ? tile->a->scale * HALF_SCORE : tile->a->scale);
-  const v128_t unit = wasm_f32x4_splat(f16 ? HALF_WEIGHT : 1);
-  for (uint32_t p = 0; p < count; p += 4)
-    wasm_v128_store(weights + p, wasm_f32x4_mul(wasm_v128_load(weights + p), scale));
-  for (uint32_t p = count; p % 4; p++) weights[p] = -INFINITY; /* weight 0 */
-  v128_t largest_4 = wasm_f32x4_splat(state->largest);
-  for (uint32_t p = 0; p < count; p += 4) largest_4 = wasm_f32x4_max(largest_4, wasm_v128_load(weights + p));
-  const float largest =
-      fmaxf(fmaxf(wasm_f32x4_extract_lane(largest_4, 0), wasm_f32x4_extract_lane(largest_4, 1)),
-            fmaxf(wasm_f32x4_extract_lane(largest_4, 2), wasm_f32x4_extract_lane(largest_4, 3)));
-  const v128_t largest_all = wasm_f32x4_splat(largest);
-  v128_t total = vec_zero();
-  const float *exp_constants = vec_exp_constants();
-  for (uint32_t p = 0; p < count; p += 4) {
-    const v128_t weight =
-        vec_exp_with(wasm_f32x4_sub(wasm_v128_load(weights + p), largest_all), exp_constants);
-    wasm_v128_store(weights + p, wasm_f32x4_mul(weight, unit));
-    total = wasm_f32x4_add(total, weight);
+/* The values that n rows see of a tile: what all of them see together, what
+ * lies before and after that row by row, and so each row in order. A weight of
+ * 0 would not do: the value may be infinite. */
+static void values_seen(const attn_tile *tile, const attn_row *rows, uint32_t r, uint32_t n, uint32_t at) {
+  attn_range seen[ATTN_QUAD], all = {0, ATTN_TILE};
+  for (uint32_t h = 0; h < n; h++) {
+    seen[h] = attn_seen(&rows[r + h], at);
+    all.begin = u32_max(all.begin, seen[h].begin);
+    all.end = u32_min(all.end, seen[h].end);
   }
-  if (largest != state->largest) {
-    const v128_t factor_all = vec_exp(wasm_f32x4_splat(state->largest - largest));
-    const float factor = wasm_f32x4_extract_lane(factor_all, 0);
-    uint32_t i = 0;
-    for (; d_value - i >= 4; i += 4)
-      wasm_v128_store(out + i, wasm_f32x4_mul(wasm_v128_load(out + i), factor_all));
-    for (; i < d_value; i++) out[i] *= factor;
-    state->total *= factor;
-    state->largest = largest;
-  }
-  state->total += vec_sum_f32(total);
+  all.end = u32_max(all.begin, all.end);
+  for (uint32_t h = 0; h < n; h++)
+    values_n(tile, rows, r + h, 1, (attn_range){seen[h].begin, u32_min(seen[h].end, all.begin)});
+  values_n(tile, rows, r, n, all);
+  for (uint32_t h = 0; h < n; h++)
+    values_n(tile, rows, r + h, 1, (attn_range){u32_max(seen[h].begin, all.end), seen[h].end});
 }
 
 /* Whether all of n halves are finite: halves_4 takes them to be. */
@@ -253,49 +381,83 @@ static VEC_NOINLINE bool halves_are_finite(const uint8_t *src, size_t n) {
   return finite;
 }
 
-/* Query heads begin..end-1, all of one kv head and at most ATTN_SPAN: a tile
- * goes through all of them while it is near. */
-static void heads_run(attn_tile *tile, attn_state *states, uint32_t begin, uint32_t end) {
-  const lnl_attn *a = tile->a;
+static uint32_t quad_size(uint32_t left) { return left >= 4 ? 4 : left >= 2 ? 2 : 1; }
+
+/* n rows of a kv head: a tile goes through all of them while it is near. */
+static void attn_float(const lnl_attn *a, uint32_t kv_head, attn_row *rows, uint32_t n) {
   const bool f16 = a->kv == ATTN_F16;
-  const size_t first = (size_t)(begin / (a->n_head / a->n_kv_head)) * a->n_ctx, item = f16 ? 2 : 4;
-  memset(a->out + (size_t)begin * a->d_value, 0, (size_t)(end - begin) * a->d_value * sizeof(float));
-  for (uint32_t h = 0; h < end - begin; h++) states[h] = (attn_state){-INFINITY, 0};
-  for (uint32_t at = 0; at < a->n_key; at += tile->count) {
-    tile->count = u32_min(a->n_key - at, ATTN_TILE);
-    tile->keys = (const uint8_t *)a->k + (first + at) * a->d_head * item;
-    tile->values = (const uint8_t *)a->v + (first + at) * a->d_value * item;
-    const bool finite = !f16 || (halves_are_finite(tile->keys, (size_t)tile->count * a->d_head) &&
-                                 halves_are_finite(tile->values, (size_t)tile->count * a->d_value));
-    for (uint32_t head = begin, n; head < end; head += n) {
-      n = end - head >= 4 ? 4 : end - head >= 2 ? 2 : 1;
-      tile_scores_n(tile, head, n, f16);
-      for (uint32_t h = 0; h < n; h++) {
-        attn_state *state = &states[head + h - begin];
-        tile_softmax(tile, h, a->out + (size_t)(head + h) * a->d_value, state);
-        if (!finite) state->total = NAN;
-      }
-      tile_values_n(tile, head, n, f16);
+  const size_t item = f16 ? 2 : 4, first = (size_t)kv_head * a->n_ctx;
+  attn_tile tile = {.f16 = f16 && n < WIDE_ROWS, .weights = a->scratch};
+  tile.queries = tile.weights + ATTN_ROWS * ATTN_TILE;
+  float *wide = tile.queries + ATTN_ROWS * align_up(a->d_head, 4);
+  queries_make(tile.queries, rows, n, a->d_head, f16 ? HALF_QUERY : 1);
+  for (uint32_t r = 0; r < n; r++) {
+    rows[r].scale = f16 ? a->scale * HALF_SCORE : a->scale;
+    memset(rows[r].out, 0, a->d_value * sizeof(float));
+  }
+  const attn_range tiles = attn_tiles(rows, n);
+  for (uint32_t at = tiles.begin; at < tiles.end; at += ATTN_TILE) {
+    const uint32_t count = u32_min(tiles.end - at, ATTN_TILE);
+    const uint8_t *keys = (const uint8_t *)a->k + (first + at) * a->d_head * item;
+    const uint8_t *values = (const uint8_t *)a->v + (first + at) * a->d_value * item;
+    const bool finite = !f16 || (halves_are_finite(keys, (size_t)count * a->d_head) &&
+                                 halves_are_finite(values, (size_t)count * a->d_value));
+    const bool widen = f16 && !tile.f16;
+    if (widen) widen_halves(wide, keys, (size_t)count * a->d_head);
+    tile.data = widen ? (const uint8_t *)wide : keys;
+    tile.d = a->d_head;
+    for (uint32_t r = 0, m; r < n; r += m) {
+      m = quad_size(n - r);
+      scores_n(&tile, r, m, attn_seen_any(rows + r, m, at));
+    }
+    for (uint32_t r = 0; r < n; r++) {
+      attn_row *row = &rows[r];
+      const attn_range seen = attn_seen(row, at);
+      const size_t seen_count = seen.end - seen.begin;
+      attn_softmax(tile.weights + r * ATTN_TILE, seen, row, row->largest, f16 ? HALF_WEIGHT : 1, a->softcap);
+      const float keep = row->keep;
+      if (keep != 1)
+        for (uint32_t i = 0; i < a->d_value; i++) row->out[i] *= keep;
+      if (!finite && !(halves_are_finite(keys + seen.begin * a->d_head * item, seen_count * a->d_head) &&
+                       halves_are_finite(values + seen.begin * a->d_value * item, seen_count * a->d_value)))
+        row->total = NAN;
+    }
+    if (widen) widen_halves(wide, values, (size_t)count * a->d_value);
+    tile.data = widen ? (const uint8_t *)wide : values;
+    tile.d = a->d_value;
+    for (uint32_t r = 0, m; r < n; r += m) {
+      m = quad_size(n - r);
+      values_seen(&tile, rows, r, m, at);
     }
   }
-  for (uint32_t head = begin; head < end; head++) {
-    float *out = a->out + (size_t)head * a->d_value;
-    for (uint32_t i = 0; i < a->d_value; i++) out[i] /= states[head - begin].total;
+  for (uint32_t r = 0; r < n; r++) {
+    const float total = rows[r].total;
+    for (uint32_t i = 0; i < a->d_value; i++) rows[r].out[i] /= total;
   }
 }
 
 void attn(const lnl_attn *a) {
-  if (a->kv != ATTN_F32 && a->kv != ATTN_F16) {
-    attn_block(a);
-    return;
-  }
-  attn_tile tile = {.a = a, .weights = a->scratch};
-  tile.queries = tile.weights + ATTN_HEADS * ATTN_TILE;
-  attn_state *states = (attn_state *)(void *)(tile.queries + ATTN_HEADS * align_up(a->d_head, 4));
   const uint32_t group = a->n_head / a->n_kv_head;
+  attn_row rows[ATTN_ROWS];
   for (uint32_t begin = a->head_begin, end; begin < a->head_end; begin = end) {
-    end = u32_min(u32_min(a->head_end, (begin / group + 1) * group), begin + ATTN_SPAN);
-    heads_run(&tile, states, begin, end);
+    const uint32_t kv_head = begin / group;
+    end = u32_min(a->head_end, (kv_head + 1) * group);
+    const uint32_t heads = end - begin, count = a->n_tok * heads;
+    for (uint32_t first = 0, n; first < count; first += n) {
+      n = u32_min(count - first, ATTN_ROWS);
+      for (uint32_t r = 0; r < n; r++) {
+        const uint32_t token = (first + r) / heads, head = begin + (first + r) % heads;
+        const float sink = a->sinks ? a->sinks[head] : -INFINITY;
+        rows[r] = (attn_row){
+            .q = a->q + (size_t)token * a->q_stride + (size_t)head * a->d_head,
+            .out = a->out + (size_t)token * a->out_stride + (size_t)head * a->d_value,
+            .keys = attn_keys(a, token),
+            .largest = sink,
+            .total = 1, /* exp(sink - largest); the first tile multiplies it by 0 if there is none */
+        };
+      }
+      (a->kv == ATTN_F32 || a->kv == ATTN_F16 ? attn_float : attn_block)(a, kv_head, rows, n);
+    }
   }
 }
 

@@ -1,48 +1,41 @@
-/* Causal attention of one token over a cache of 8- or 4-bit blocks. All sums
+/* Attention over a cache of 8- or 4-bit blocks. All sums
  * are of integers: queries and softmax weights are rounded to 15 bits and a
  * sign, codes of the cache are widened as they are loaded, and their products
  * add up exactly in 32 bits. So a block costs two instructions for 8 values and
  * a head, whichever engine runs it, and scales are applied to sums only. */
 #include <math.h>
 
-#include "kernels.h"
+#include "attn_rows.h"
 #include "../vec.h"
 
-/* Query heads that share the loads of keys and values; the largest code. */
-enum { BLOCK_HEADS = 4, LARGEST_CODE = 32767 };
+enum { LARGEST_CODE = 32767 };
 
 static uint32_t block_count(uint32_t d) { return (d + KV_BLOCK - 1) / KV_BLOCK; }
 
 uint64_t attn_block_scratch_bytes(uint32_t d_head, uint32_t d_value) {
   const uint64_t queries =
-      (uint64_t)block_count(d_head) * BLOCK_HEADS * (KV_BLOCK * sizeof(int16_t) + sizeof(int32_t));
-  const uint64_t sums = (uint64_t)block_count(d_value) * BLOCK_HEADS * KV_BLOCK * sizeof(float);
-  const uint64_t weights = (uint64_t)BLOCK_HEADS * ATTN_TILE * (sizeof(float) + sizeof(int16_t));
-  return queries + sums + weights + ATTN_TILE * sizeof(float);
+      (uint64_t)block_count(d_head) * ATTN_QUAD * (KV_BLOCK * sizeof(int16_t) + sizeof(int32_t));
+  const uint64_t sums = (uint64_t)block_count(d_value) * ATTN_QUAD * KV_BLOCK * sizeof(float);
+  const uint64_t weights = (uint64_t)ATTN_QUAD * ATTN_TILE * (sizeof(float) + sizeof(int16_t));
+  return queries + sums + weights + ATTN_QUAD * ATTN_TILE * sizeof(float);
 }
 
 #if LNL_VEC
 
-/* Running softmax of one head. */
-typedef struct block_state {
-  float query_scale; /* of the codes of the query, times the scale of the scores */
-  float largest, total;
-  float keep, add;  /* factors of what was summed before the tile, and of the tile */
-  int32_t code_sum; /* of the codes of the weights */
-} block_state;
-
-/* Positions of one kv head, and up to BLOCK_HEADS query heads that read them. */
+/* Positions of one kv head, and up to ATTN_QUAD rows that read them. */
 typedef struct block_tile {
   const uint8_t *keys, *values;      /* from the tile's first group of positions on */
   uint32_t key_blocks, value_blocks; /* of a group */
-  uint32_t count;                    /* positions */
-  int16_t *queries;                  /* codes [key_blocks * 16][BLOCK_HEADS][2] */
-  int32_t *query_sums;               /* of those of a block [key_blocks][BLOCK_HEADS] */
-  float *weights;                    /* [BLOCK_HEADS][ATTN_TILE]: scores, then exp(score - largest) */
-  int16_t *codes; /* [ATTN_TILE / 2][BLOCK_HEADS][2]: weights x scales of a block of values */
-  float *scales;  /* [ATTN_TILE] */
-  float *sums;    /* [BLOCK_HEADS][value_blocks * KV_BLOCK] */
-  block_state states[BLOCK_HEADS];
+  attn_row *rows;
+  attn_range seen[ATTN_QUAD], groups; /* by each row; by any, as whole groups */
+  int16_t *queries;                   /* codes [key_blocks * 16][ATTN_QUAD][2] */
+  int32_t *query_sums;                /* of those of a block [key_blocks][ATTN_QUAD] */
+  float *weights;                     /* [ATTN_QUAD][ATTN_TILE]: scores, then exp(score - largest) */
+  int16_t *codes;               /* [ATTN_TILE / 2][ATTN_QUAD][2]: weights x scales of a block of values */
+  float *scales;                /* [ATTN_QUAD][ATTN_TILE] */
+  float *sums;                  /* [ATTN_QUAD][value_blocks * KV_BLOCK] */
+  float units[ATTN_QUAD];       /* what a code stands for */
+  int32_t code_sums[ATTN_QUAD]; /* of the codes of the weights */
 } block_tile;
 
 enum { MAGNITUDE = 0x7fffffff, INFINITE = 0x7f800000 };
@@ -75,10 +68,11 @@ VEC_INLINE v128_t halves_4(const uint8_t *src, const vec_half *half) {
 
 /* The codes of n queries, in pairs, those of the heads side by side. A query
  * below 2^-100 counts as zero; one that is not finite makes its head NaN. */
-static VEC_NOINLINE void queries_make(block_tile *tile, const float *q, uint32_t n, uint32_t d, float scale) {
-  memset(tile->queries, 0, (size_t)tile->key_blocks * KV_BLOCK * BLOCK_HEADS * sizeof(int16_t));
-  memset(tile->query_sums, 0, (size_t)tile->key_blocks * BLOCK_HEADS * sizeof(int32_t));
-  for (uint32_t h = 0; h < n; h++, q += d) {
+static VEC_NOINLINE void queries_make(block_tile *tile, uint32_t n, uint32_t d, float scale) {
+  memset(tile->queries, 0, (size_t)tile->key_blocks * KV_BLOCK * ATTN_QUAD * sizeof(int16_t));
+  memset(tile->query_sums, 0, (size_t)tile->key_blocks * ATTN_QUAD * sizeof(int32_t));
+  for (uint32_t h = 0; h < n; h++) {
+    const float *q = tile->rows[h].q;
     uint32_t i = 0, largest = 0;
     v128_t bits = vec_zero();
     for (; d - i >= 4; i += 4)
@@ -87,23 +81,22 @@ static VEC_NOINLINE void queries_make(block_tile *tile, const float *q, uint32_t
     for (; i < d; i++) largest = u32_max(largest, float_bits(q[i]) & MAGNITUDE);
     const float magnitude = float_from_bits(largest);
     const bool finite = largest < INFINITE;
-    tile->states[h] = (block_state){.query_scale = NAN, .largest = -INFINITY};
+    tile->rows[h].scale = finite ? magnitude / LARGEST_CODE * scale : NAN;
     if (!finite) continue;
-    tile->states[h].query_scale = magnitude / LARGEST_CODE * scale;
     if (magnitude < 0x1p-100f) continue;
     const v128_t inverse = wasm_f32x4_splat(LARGEST_CODE / magnitude);
     int16_t *to = tile->queries + 2 * h;
-    for (i = 0; i < d; i += 8, to += 4 * 2 * BLOCK_HEADS) {
+    for (i = 0; i < d; i += 8, to += 4 * 2 * ATTN_QUAD) {
       float last[8] = {0};
       const float *from = q + i;
       if (d - i < 8) from = memcpy(last, q + i, (d - i) * sizeof(float));
       const v128_t codes = round_8(wasm_f32x4_mul(wasm_v128_load(from), inverse),
                                    wasm_f32x4_mul(wasm_v128_load(from + 4), inverse));
-      tile->query_sums[i / KV_BLOCK * BLOCK_HEADS + h] += sum_4(wasm_i32x4_extadd_pairwise_i16x8(codes));
+      tile->query_sums[i / KV_BLOCK * ATTN_QUAD + h] += sum_4(wasm_i32x4_extadd_pairwise_i16x8(codes));
       wasm_v128_store32_lane(to, codes, 0);
-      wasm_v128_store32_lane(to + 2 * BLOCK_HEADS, codes, 1);
-      wasm_v128_store32_lane(to + 4 * BLOCK_HEADS, codes, 2);
-      wasm_v128_store32_lane(to + 6 * BLOCK_HEADS, codes, 3);
+      wasm_v128_store32_lane(to + 2 * ATTN_QUAD, codes, 1);
+      wasm_v128_store32_lane(to + 4 * ATTN_QUAD, codes, 2);
+      wasm_v128_store32_lane(to + 6 * ATTN_QUAD, codes, 3);
     }
   }
 }
@@ -124,7 +117,7 @@ VEC_INLINE void widen(v128_t out[2], const uint8_t *unit, const int bits, const 
 
 /* acc[0..1] of each of n heads += codes[0..1] x the head's pair of words. Few
  * loads a step: the engine moves them to the front and keeps them in registers. */
-VEC_INLINE void add_products(v128_t acc[BLOCK_HEADS][2], const v128_t codes[2], const int16_t *pairs,
+VEC_INLINE void add_products(v128_t acc[ATTN_QUAD][2], const v128_t codes[2], const int16_t *pairs,
                              const uint32_t n) {
   const v128_t all = wasm_v128_load(pairs);
   VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
@@ -143,22 +136,22 @@ VEC_INLINE void add_products(v128_t acc[BLOCK_HEADS][2], const v128_t codes[2], 
 VEC_INLINE void tile_scores(block_tile *tile, const uint32_t n, const int bits) {
   const vec_half half = vec_half_make();
   const v128_t nibble = vec_opaque_i16(0x0f0f);
-  const uint8_t *block = tile->keys;
-  for (uint32_t p = 0; p < tile->count; p += KV_GROUP) {
+  const uint8_t *block = tile->keys + tile->groups.begin / KV_GROUP * tile->key_blocks * block_bytes(bits);
+  for (uint32_t p = tile->groups.begin; p < tile->groups.end; p += KV_GROUP) {
     const int16_t *query = tile->queries;
     for (uint32_t b = 0; b < tile->key_blocks; b++, block += block_bytes(bits)) {
-      v128_t acc[BLOCK_HEADS][2];
+      v128_t acc[ATTN_QUAD][2];
       VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
-        const int32_t zero = bits == 8 ? 0 : -8 * tile->query_sums[b * BLOCK_HEADS + h];
+        const int32_t zero = bits == 8 ? 0 : -8 * tile->query_sums[b * ATTN_QUAD + h];
         acc[h][0] = acc[h][1] = wasm_i32x4_splat(zero);
       }
       const uint8_t *codes = block + KV_GROUP * sizeof(uint16_t);
-      VEC_LOOP for (int i = 0; i < KV_BLOCK / 4; i++, codes += 4 * bits, query += 4 * BLOCK_HEADS) {
+      VEC_LOOP for (int i = 0; i < KV_BLOCK / 4; i++, codes += 4 * bits, query += 4 * ATTN_QUAD) {
         v128_t keys[2];
         widen(keys, codes, bits, false, nibble);
         add_products(acc, keys, query, n);
         widen(keys, bits == 8 ? codes + 16 : codes, bits, true, nibble);
-        add_products(acc, keys, query + 2 * BLOCK_HEADS, n);
+        add_products(acc, keys, query + 2 * ATTN_QUAD, n);
       }
       const v128_t scale[2] = {halves_4(block, &half), halves_4(block + 8, &half)};
       VEC_UNROLL for (uint32_t h = 0; h < n; h++) VEC_UNROLL for (uint32_t i = 0; i < 2; i++) {
@@ -171,133 +164,109 @@ VEC_INLINE void tile_scores(block_tile *tile, const uint32_t n, const int bits) 
   }
 }
 
-/* Scores become weights relative to the tile's largest, which therefore is 1:
- * so much is known of the codes that will be made of them. */
-static VEC_NOINLINE void tile_softmax(float *weights, uint32_t count, block_state *state) {
-  const v128_t query_scale = wasm_f32x4_splat(state->query_scale);
-  const uint32_t padded = (count + KV_GROUP - 1) / KV_GROUP * KV_GROUP;
-  for (uint32_t p = 0; p < padded; p += 4)
-    wasm_v128_store(weights + p, wasm_f32x4_mul(wasm_v128_load(weights + p), query_scale));
-  for (uint32_t p = count; p < padded; p++) weights[p] = -INFINITY; /* weight 0 */
-  v128_t most = wasm_v128_load(weights);
-  for (uint32_t p = 4; p < padded; p += 4) most = wasm_f32x4_max(most, wasm_v128_load(weights + p));
-  const float largest = fmaxf(fmaxf(wasm_f32x4_extract_lane(most, 0), wasm_f32x4_extract_lane(most, 1)),
-                              fmaxf(wasm_f32x4_extract_lane(most, 2), wasm_f32x4_extract_lane(most, 3)));
-  const v128_t largest_all = wasm_f32x4_splat(largest);
-  v128_t total = vec_zero();
-  const float *exp_constants = vec_exp_constants();
-  for (uint32_t p = 0; p < padded; p += KV_GROUP) {
-    const v128_t low = vec_exp_with(wasm_f32x4_sub(wasm_v128_load(weights + p), largest_all), exp_constants);
-    const v128_t high =
-        vec_exp_with(wasm_f32x4_sub(wasm_v128_load(weights + p + 4), largest_all), exp_constants);
-    wasm_v128_store(weights + p, low);
-    wasm_v128_store(weights + p + 4, high);
-    total = wasm_f32x4_add(total, wasm_f32x4_add(low, high));
-  }
-  const float now = fmaxf(largest, state->largest);
-  const v128_t factors = vec_exp(wasm_f32x4_make(state->largest - now, largest - now, 0, 0));
-  state->keep = wasm_f32x4_extract_lane(factors, 0);
-  state->add = wasm_f32x4_extract_lane(factors, 1);
-  state->total = state->total * state->keep + vec_sum_f32(total) * state->add;
-  state->largest = now;
-}
-
-/* Codes of weight x scale for n heads and block b of the values. Returns what
- * one code stands for. */
-static VEC_NOINLINE float codes_make(block_tile *tile, uint32_t b, uint32_t n, const int bits) {
+/* The scales of block b of the values that row h sees, x LARGEST_CODE / the
+ * largest of them; 0 for other positions, which are nobody's. */
+static VEC_NOINLINE void scales_make(block_tile *tile, uint32_t b, uint32_t h, const int bits) {
   const vec_half half = vec_half_make();
-  const uint8_t *block = tile->values + b * block_bytes(bits);
-  v128_t largest_bits = vec_zero();
-  for (uint32_t p = 0; p < tile->count; p += KV_GROUP, block += tile->value_blocks * block_bytes(bits)) {
-    v128_t scale[2] = {halves_4(block, &half), halves_4(block + 8, &half)};
-    float *to = tile->scales + p;
-    if (tile->count - p < KV_GROUP) { /* what lies beyond is nobody's */
-      wasm_v128_store(to, scale[0]);
-      wasm_v128_store(to + 4, scale[1]);
-      memset(tile->scales + tile->count, 0, (KV_GROUP - tile->count % KV_GROUP) * sizeof(float));
-      scale[0] = wasm_v128_load(to);
-      scale[1] = wasm_v128_load(to + 4);
-    }
-    for (int i = 0; i < 2; i++) {
-      wasm_v128_store(to + 4 * i, scale[i]);
-      largest_bits = wasm_i32x4_max(largest_bits, wasm_v128_and(scale[i], wasm_i32x4_splat(MAGNITUDE)));
-    }
+  const attn_range seen = tile->seen[h];
+  const uint32_t begin = seen.begin / KV_GROUP * KV_GROUP;
+  const size_t group_bytes = tile->value_blocks * block_bytes(bits);
+  const uint8_t *block = tile->values + b * block_bytes(bits) + begin / KV_GROUP * group_bytes;
+  float *scales = tile->scales + h * ATTN_TILE;
+  for (uint32_t p = begin; p < seen.end; p += KV_GROUP, block += group_bytes) {
+    wasm_v128_store(scales + p, halves_4(block, &half));
+    wasm_v128_store(scales + p + 4, halves_4(block + 8, &half));
   }
+  memset(scales, 0, seen.begin * sizeof(float));
+  memset(scales + seen.end, 0, (ATTN_TILE - seen.end) * sizeof(float));
+  v128_t largest_bits = vec_zero();
+  for (uint32_t p = begin; p < seen.end; p += 4)
+    largest_bits =
+        wasm_i32x4_max(largest_bits, wasm_v128_and(wasm_v128_load(scales + p), wasm_i32x4_splat(MAGNITUDE)));
   const uint32_t bits_of_largest = largest_4(largest_bits);
   const float largest = float_from_bits(bits_of_largest);
   const v128_t inverse =
       wasm_f32x4_splat(bits_of_largest > 0 && bits_of_largest < INFINITE ? LARGEST_CODE / largest : 0);
-  for (uint32_t p = 0; p < tile->count; p += KV_GROUP)
-    for (int i = 0; i < 2; i++)
-      wasm_v128_store(tile->scales + p + 4 * i,
-                      wasm_f32x4_mul(wasm_v128_load(tile->scales + p + 4 * i), inverse));
-  v128_t sum[BLOCK_HEADS];
-  for (uint32_t h = 0; h < BLOCK_HEADS; h++) sum[h] = vec_zero();
-  for (uint32_t p = 0; p < tile->count; p += KV_GROUP) {
-    const v128_t low = wasm_v128_load(tile->scales + p), high = wasm_v128_load(tile->scales + p + 4);
-    v128_t codes[BLOCK_HEADS];
-    VEC_UNROLL for (uint32_t h = 0; h < BLOCK_HEADS; h++) {
-      const float *weights = tile->weights + h * ATTN_TILE + p;
-      codes[h] = round_8(wasm_f32x4_mul(wasm_v128_load(weights), low),
-                         wasm_f32x4_mul(wasm_v128_load(weights + 4), high));
+  for (uint32_t p = begin; p < seen.end; p += 4)
+    wasm_v128_store(scales + p, wasm_f32x4_mul(wasm_v128_load(scales + p), inverse));
+  tile->units[h] = bits_of_largest < INFINITE ? largest / LARGEST_CODE : NAN;
+}
+
+/* Codes of weight x scale for n rows and block b of the values. */
+static VEC_NOINLINE void codes_make(block_tile *tile, uint32_t b, uint32_t n, const int bits) {
+  const float *scales[ATTN_QUAD];
+  for (uint32_t h = 0; h < ATTN_QUAD; h++) {
+    const attn_range seen = tile->seen[h], before = tile->seen[h > 0 ? h - 1 : 0];
+    const bool same = h > 0 && (h >= n || (seen.begin == before.begin && seen.end == before.end));
+    if (!same) scales_make(tile, b, h, bits);
+    scales[h] = same ? scales[h - 1] : tile->scales + h * ATTN_TILE;
+    if (same) tile->units[h] = tile->units[h - 1];
+  }
+  v128_t sum[ATTN_QUAD];
+  for (uint32_t h = 0; h < ATTN_QUAD; h++) sum[h] = vec_zero();
+  for (uint32_t p = tile->groups.begin; p < tile->groups.end; p += KV_GROUP) {
+    v128_t codes[ATTN_QUAD];
+    VEC_UNROLL for (uint32_t h = 0; h < ATTN_QUAD; h++) {
+      const float *weights = tile->weights + h * ATTN_TILE + p, *scale = scales[h] + p;
+      codes[h] = round_8(wasm_f32x4_mul(wasm_v128_load(weights), wasm_v128_load(scale)),
+                         wasm_f32x4_mul(wasm_v128_load(weights + 4), wasm_v128_load(scale + 4)));
       sum[h] = wasm_i32x4_add(sum[h], wasm_i32x4_extadd_pairwise_i16x8(codes[h]));
     }
-    int16_t *to = tile->codes + p * BLOCK_HEADS;
+    int16_t *to = tile->codes + p * ATTN_QUAD;
     const v128_t low_01 = wasm_i32x4_shuffle(codes[0], codes[1], 0, 4, 1, 5);
     const v128_t low_23 = wasm_i32x4_shuffle(codes[2], codes[3], 0, 4, 1, 5);
     const v128_t high_01 = wasm_i32x4_shuffle(codes[0], codes[1], 2, 6, 3, 7);
     const v128_t high_23 = wasm_i32x4_shuffle(codes[2], codes[3], 2, 6, 3, 7);
     wasm_v128_store(to, wasm_i64x2_shuffle(low_01, low_23, 0, 2));
-    wasm_v128_store(to + 2 * BLOCK_HEADS, wasm_i64x2_shuffle(low_01, low_23, 1, 3));
-    wasm_v128_store(to + 4 * BLOCK_HEADS, wasm_i64x2_shuffle(high_01, high_23, 0, 2));
-    wasm_v128_store(to + 6 * BLOCK_HEADS, wasm_i64x2_shuffle(high_01, high_23, 1, 3));
+    wasm_v128_store(to + 2 * ATTN_QUAD, wasm_i64x2_shuffle(low_01, low_23, 1, 3));
+    wasm_v128_store(to + 4 * ATTN_QUAD, wasm_i64x2_shuffle(high_01, high_23, 0, 2));
+    wasm_v128_store(to + 6 * ATTN_QUAD, wasm_i64x2_shuffle(high_01, high_23, 1, 3));
   }
-  for (uint32_t h = 0; h < n; h++) tile->states[h].code_sum = sum_4(sum[h]);
-  return bits_of_largest < INFINITE ? largest / LARGEST_CODE : NAN;
+  for (uint32_t h = 0; h < n; h++) tile->code_sums[h] = sum_4(sum[h]);
 }
 
-/* Values i..i+7 of block b for n heads: sums = keep x sums + the tile's. */
-VEC_INLINE void sum_8(block_tile *tile, uint32_t b, uint32_t i, float scale, const uint32_t n, const int bits,
+/* Values i..i+7 of block b for n rows: sums = keep x sums + the tile's. */
+VEC_INLINE void sum_8(block_tile *tile, uint32_t b, uint32_t i, const uint32_t n, const int bits,
                       const bool upper) {
   const v128_t nibble = vec_opaque_i16(0x0f0f);
   const size_t group_bytes = tile->value_blocks * block_bytes(bits);
-  const uint8_t *group =
-      tile->values + b * block_bytes(bits) + KV_GROUP * sizeof(uint16_t) + 2 * (i - 16 * upper);
-  v128_t acc[BLOCK_HEADS][2];
+  const uint8_t *group = tile->values + tile->groups.begin / KV_GROUP * group_bytes + b * block_bytes(bits) +
+                         KV_GROUP * sizeof(uint16_t) + 2 * (i - 16 * upper);
+  v128_t acc[ATTN_QUAD][2];
   VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
-    const int32_t zero = bits == 8 ? 0 : -8 * tile->states[h].code_sum;
+    const int32_t zero = bits == 8 ? 0 : -8 * tile->code_sums[h];
     acc[h][0] = acc[h][1] = wasm_i32x4_splat(zero);
   }
-  const int16_t *code = tile->codes;
-  for (uint32_t p = 0; p < tile->count; p += KV_GROUP, group += group_bytes) {
+  const int16_t *code = tile->codes + tile->groups.begin * ATTN_QUAD;
+  for (uint32_t p = tile->groups.begin; p < tile->groups.end; p += KV_GROUP, group += group_bytes) {
     const uint8_t *unit = group;
-    VEC_LOOP for (uint32_t j = 0; j < KV_GROUP; j += 4, unit += 16 * bits, code += 4 * BLOCK_HEADS) {
+    VEC_LOOP for (uint32_t j = 0; j < KV_GROUP; j += 4, unit += 16 * bits, code += 4 * ATTN_QUAD) {
       v128_t values[2];
       widen(values, unit, bits, upper, nibble);
       add_products(acc, values, code, n);
       widen(values, unit + 8 * bits, bits, upper, nibble);
-      add_products(acc, values, code + 2 * BLOCK_HEADS, n);
+      add_products(acc, values, code + 2 * ATTN_QUAD, n);
     }
   }
   VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
     float *sum = tile->sums + (h * tile->value_blocks + b) * KV_BLOCK + i;
-    const v128_t keep = wasm_f32x4_splat(tile->states[h].keep);
-    const v128_t add = wasm_f32x4_splat(scale * tile->states[h].add);
+    const v128_t keep = wasm_f32x4_splat(tile->rows[h].keep);
+    const v128_t add = wasm_f32x4_splat(tile->units[h] * tile->rows[h].add);
     VEC_UNROLL for (uint32_t j = 0; j < 2; j++) wasm_v128_store(
         sum + 4 * j, wasm_f32x4_add(wasm_f32x4_mul(wasm_v128_load(sum + 4 * j), keep),
                                     wasm_f32x4_mul(wasm_f32x4_convert_i32x4(acc[h][j]), add)));
   }
 }
-VEC_INLINE void tile_values(block_tile *tile, uint32_t b, float scale, const uint32_t n, const int bits) {
-  VEC_LOOP for (uint32_t i = 0; i < 16; i += 8) sum_8(tile, b, i, scale, n, bits, false);
-  VEC_LOOP for (uint32_t i = 16; i < 32; i += 8) sum_8(tile, b, i, scale, n, bits, bits == 4);
+VEC_INLINE void tile_values(block_tile *tile, uint32_t b, const uint32_t n, const int bits) {
+  VEC_LOOP for (uint32_t i = 0; i < 16; i += 8) sum_8(tile, b, i, n, bits, false);
+  VEC_LOOP for (uint32_t i = 16; i < 32; i += 8) sum_8(tile, b, i, n, bits, bits == 4);
 }
 
-/* Functions of their own for 1, 2 and 4 heads: see VEC_NOINLINE. */
+/* Functions of their own for 1, 2 and 4 rows: see VEC_NOINLINE. */
 #define BLOCK_VARIANT(n, bits)                                                                               \
   static VEC_NOINLINE void scores_##n##_##bits(block_tile *tile) { tile_scores(tile, n, bits); }             \
-  static VEC_NOINLINE void values_##n##_##bits(block_tile *tile, uint32_t b, float scale) {                  \
-    tile_values(tile, b, scale, n, bits);                                                                    \
+  static VEC_NOINLINE void values_##n##_##bits(block_tile *tile, uint32_t b) {                               \
+    tile_values(tile, b, n, bits);                                                                           \
   }
 BLOCK_VARIANT(1, 8)
 BLOCK_VARIANT(2, 8)
@@ -315,54 +284,56 @@ static void scores_n(block_tile *tile, uint32_t n, int bits) {
   }
 }
 static void values_n(block_tile *tile, uint32_t b, uint32_t n, int bits) {
-  const float scale = codes_make(tile, b, n, bits);
+  codes_make(tile, b, n, bits);
   if (bits == 8) {
-    (n == 4 ? values_4_8 : n == 2 ? values_2_8 : values_1_8)(tile, b, scale);
+    (n == 4 ? values_4_8 : n == 2 ? values_2_8 : values_1_8)(tile, b);
   } else {
-    (n == 4 ? values_4_4 : n == 2 ? values_2_4 : values_1_4)(tile, b, scale);
+    (n == 4 ? values_4_4 : n == 2 ? values_2_4 : values_1_4)(tile, b);
   }
 }
 
-/* n query heads of one kv head over all positions. */
-static void heads_run(block_tile *tile, const lnl_attn *a, uint32_t head, uint32_t n) {
+/* n rows of a kv head over all positions that they see. */
+static void quad_run(block_tile *tile, const lnl_attn *a, uint32_t kv_head, uint32_t n) {
   const int bits = a->kv == ATTN_Q8_0 ? 8 : 4;
   const size_t key_bytes = tile->key_blocks * block_bytes(bits),
                value_bytes = tile->value_blocks * block_bytes(bits);
-  const size_t first = (size_t)(head / (a->n_head / a->n_kv_head)) * kv_group_count(a->n_ctx);
-  tile->keys = (const uint8_t *)a->k + first * key_bytes;
-  tile->values = (const uint8_t *)a->v + first * value_bytes;
-  queries_make(tile, a->q + (size_t)head * a->d_head, n, a->d_head, a->scale);
-  memset(tile->weights, 0, BLOCK_HEADS * ATTN_TILE * sizeof(float)); /* of heads beyond n, too */
+  const size_t first = (size_t)kv_head * kv_group_count(a->n_ctx);
+  queries_make(tile, n, a->d_head, a->scale);
+  memset(tile->weights, 0, ATTN_QUAD * ATTN_TILE * sizeof(float)); /* of rows beyond n, too */
   memset(tile->sums, 0, (size_t)n * tile->value_blocks * KV_BLOCK * sizeof(float));
-  for (uint32_t at = 0; at < a->n_key; at += tile->count) {
-    tile->count = u32_min(a->n_key - at, ATTN_TILE);
+  const attn_range tiles = attn_tiles(tile->rows, n);
+  for (uint32_t at = tiles.begin; at < tiles.end; at += ATTN_TILE) {
+    tile->keys = (const uint8_t *)a->k + (first + at / KV_GROUP) * key_bytes;
+    tile->values = (const uint8_t *)a->v + (first + at / KV_GROUP) * value_bytes;
+    tile->groups = attn_seen_any(tile->rows, n, at);
+    tile->groups.begin = tile->groups.begin / KV_GROUP * KV_GROUP;
     scores_n(tile, n, bits);
-    for (uint32_t h = 0; h < n; h++)
-      tile_softmax(tile->weights + h * ATTN_TILE, tile->count, &tile->states[h]);
+    for (uint32_t h = 0; h < n; h++) {
+      tile->seen[h] = attn_seen(&tile->rows[h], at);
+      /* Relative to the tile's largest, which therefore is 1: so much is known
+       * of the codes that will be made of the weights. */
+      attn_softmax(tile->weights + h * ATTN_TILE, tile->seen[h], &tile->rows[h], -INFINITY, 1, a->softcap);
+    }
     for (uint32_t b = 0; b < tile->value_blocks; b++) values_n(tile, b, n, bits);
-    tile->keys += ATTN_TILE / KV_GROUP * key_bytes;
-    tile->values += ATTN_TILE / KV_GROUP * value_bytes;
   }
   for (uint32_t h = 0; h < n; h++) {
     const float *sum = tile->sums + (size_t)h * tile->value_blocks * KV_BLOCK;
-    float *out = a->out + (size_t)(head + h) * a->d_value;
-    for (uint32_t i = 0; i < a->d_value; i++) out[i] = sum[i] / tile->states[h].total;
+    for (uint32_t i = 0; i < a->d_value; i++) tile->rows[h].out[i] = sum[i] / tile->rows[h].total;
   }
 }
 
-void attn_block(const lnl_attn *a) {
-  const uint32_t group = a->n_head / a->n_kv_head;
+void attn_block(const lnl_attn *a, uint32_t kv_head, attn_row *rows, uint32_t n) {
   block_tile tile = {.key_blocks = block_count(a->d_head), .value_blocks = block_count(a->d_value)};
   tile.sums = a->scratch;
-  tile.weights = tile.sums + (size_t)BLOCK_HEADS * tile.value_blocks * KV_BLOCK;
-  tile.scales = tile.weights + BLOCK_HEADS * ATTN_TILE;
-  tile.query_sums = (int32_t *)(void *)(tile.scales + ATTN_TILE);
-  tile.codes = (int16_t *)(void *)(tile.query_sums + (size_t)tile.key_blocks * BLOCK_HEADS);
-  tile.queries = tile.codes + BLOCK_HEADS * ATTN_TILE;
-  for (uint32_t head = a->head_begin, n; head < a->head_end; head += n) {
-    const uint32_t left = u32_min(a->head_end, (head / group + 1) * group) - head;
-    n = left >= 4 ? 4 : left >= 2 ? 2 : 1;
-    heads_run(&tile, a, head, n);
+  tile.weights = tile.sums + (size_t)ATTN_QUAD * tile.value_blocks * KV_BLOCK;
+  tile.scales = tile.weights + ATTN_QUAD * ATTN_TILE;
+  tile.query_sums = (int32_t *)(void *)(tile.scales + ATTN_QUAD * ATTN_TILE);
+  tile.codes = (int16_t *)(void *)(tile.query_sums + (size_t)tile.key_blocks * ATTN_QUAD);
+  tile.queries = tile.codes + ATTN_QUAD * ATTN_TILE;
+  for (uint32_t r = 0, m; r < n; r += m) {
+    m = n - r >= 4 ? 4 : n - r >= 2 ? 2 : 1;
+    tile.rows = rows + r;
+    quad_run(&tile, a, kv_head, m);
   }
 }
 

@@ -74,16 +74,27 @@ void attn_kv_store(void *kv_data, attn_kv kv, attn_part part, uint32_t n_ctx, ui
 /* One value of a cache, as attn takes it: the specification of the layout. */
 float attn_kv_value(const void *kv_data, attn_kv kv, attn_part part, uint32_t n_ctx, uint32_t d,
                     uint32_t position, uint32_t head, uint32_t value);
-/* Causal attention of one token for the query heads head_begin..head_end-1,
- * online softmax over tiles of ATTN_TILE positions, so that scratch does not
- * grow with the context.
- *   q, out: [n_head, d_head] and [n_head, d_value]; out overlaps no input
- *   k, v:   as attn_kv says
- *   n_key:  positions to look at, 0..n_key-1, at least 1
- * What the cache holds of later positions does not matter; what is not finite
- * in it, or in a query, makes the heads that see it NaN. Blocks are summed in
- * integers: queries and weights are rounded to 1/32767 of the largest of a head
- * (weights: of a tile, times the largest scale of a block of values there).
+/* Attention of n_tok tokens that follow one another, for the query heads
+ * head_begin..head_end-1: online softmax over tiles of ATTN_TILE positions, so
+ * that scratch does not grow with the context.
+ *   q, out:   rows of tokens, q_stride and out_stride floats apart; in each
+ *             [n_head, d_head] and [n_head, d_value]; out overlaps no input
+ *   k, v:     as attn_kv says
+ *   position: of token 0
+ *   causal:   token t sees keys 0..position + t, which must be in the cache;
+ *             false: each token sees keys 0..n_key - 1 (n_key at least 1), and
+ *             neither position nor window matters
+ *   window:   the token at position p sees keys above p - window only; 0: all
+ *   softcap:  a score s becomes softcap * tanh(s / softcap); 0: it stays
+ *   sinks:    [n_head], a further logit of each head that takes part in the
+ *             softmax but has no value; -infinity: no part. NULL: none
+ * Scores are q . k * scale, then softcap. The result of a token is the same to
+ * the bit whatever tokens and heads a call has. What the cache holds of
+ * positions that a token does not see does not matter; what is not finite in
+ * those it sees, in a query or in a sink makes the heads that see it NaN.
+ * Blocks are summed in integers: queries and weights are rounded to 1/32767 of
+ * the largest of a head (weights: of what it sees of a tile, times the largest
+ * scale of a block of values there).
  * Query head h reads kv head h / (n_head / n_kv_head).
  * scratch: attn_scratch_bytes(), 16-byte aligned. */
 typedef struct lnl_attn {
@@ -91,18 +102,26 @@ typedef struct lnl_attn {
   const float *q;
   const void *k, *v;
   attn_kv kv;
+  bool causal;
   uint32_t n_ctx; /* positions that k and v have room for */
-  uint32_t n_head, n_kv_head, d_head, d_value, n_key, head_begin, head_end;
+  uint32_t n_head, n_kv_head, d_head, d_value, head_begin, head_end;
+  uint32_t n_tok, q_stride, out_stride, position, n_key, window;
   float scale; /* usually 1 / sqrt(d_head) */
+  float softcap;
+  const float *sinks;
   void *scratch;
 } lnl_attn;
 enum { ATTN_TILE = 64 };
 #define KERNEL_ATTN(name) void name(const lnl_attn *a)
-/* Whatever the cache holds. */
+/* Whatever the cache holds, however many tokens. */
 uint64_t attn_scratch_bytes(uint32_t d_head, uint32_t d_value);
-/* attn's own: the part for caches of blocks. */
-void attn_block(const lnl_attn *a);
-uint64_t attn_block_scratch_bytes(uint32_t d_head, uint32_t d_value);
+/* One thread's share of attn over all tokens and all kv heads (head_begin and
+ * head_end are not read): pairs of kv head and token, dealt out by the number
+ * of keys that they see, so that the shares of a prompt cost the same; of one
+ * token, kv heads. thread_count calls do what attn does, to the bit. */
+void attn_share(const lnl_attn *a, uint32_t thread, uint32_t thread_count);
+/* Where the share of a thread begins: kv head * n_tok + token. */
+uint64_t attn_share_begin(const lnl_attn *a, uint32_t thread, uint32_t thread_count);
 
 #define LNL_KERNEL(TYPE, name)                                                                               \
   KERNEL_##TYPE(name##_scalar);                                                                              \

@@ -113,6 +113,27 @@ test('the main thread of a page computes alone; it may not wait', { skip }, asyn
   assert.deepEqual(out.tokens, expected.tokens);
 });
 
+test('a profile and its trace, with the clock of either page', { skip }, async () => {
+  const profile = async ({ open: openModel, chromeTrace }, options) => {
+    const model = await openModel('/model.gguf', { context: 128, ...options });
+    const result = await model.generate('In the beginning', { maxTokens: 16, profile: 'trace' }).done;
+    const { traceEvents } = chromeTrace(model, [result]);
+    await model.close();
+    const { phases, steps } = result.stats;
+    return { tokens: result.tokens, threads: model.info.threads, phases, steps, events: traceEvents.length };
+  };
+  for (const [name, threads] of [['isolated', 2], ['plain', 1]]) {
+    const out = await inPage(pages[name], profile, { host });
+    assert.deepEqual([out.tokens, out.threads], [expected.tokens, threads]);
+    assert.equal(out.phases.decode.passes, 15);
+    const decode = out.steps.filter(({ phase }) => phase === 'decode');
+    assert.ok(decode.length > 50 && decode.every(({ calls }) => calls === 15));
+    const ms = decode.reduce((sum, row) => sum + row.ms, 0);
+    assert.ok(ms > 0 && ms <= out.phases.decode.ms, `${ms} of ${out.phases.decode.ms} ms`);
+    assert.ok(out.events > 16 * decode.length);
+  }
+});
+
 test('probeHost: what a page can do through its worker', { skip }, async () => {
   const probe = ({ probeHost }) => probeHost();
   const [isolated, plain] = [await inPage(pages.isolated, probe), await inPage(pages.plain, probe)];

@@ -12,8 +12,9 @@ export const TYPES = {
   Q8_0: { id: 8, len: 32, bytes: 34 },
   Q4_K: { id: 12, len: 256, bytes: 144 },
   Q6_K: { id: 14, len: 256, bytes: 210 },
-  IQ3_S: { id: 21, len: 256, bytes: 110 }, // has no form: to be refused
+  F64: { id: 28, len: 1, bytes: 8 }, // has no form: to be refused
   BF16: { id: 30, len: 1, bytes: 2 },
+  MXFP4: { id: 39, len: 32, bytes: 17 },
 };
 
 const VALUE = {
@@ -70,6 +71,9 @@ function toBfloat(value) {
   const bits = bitsBox[0];
   return ((bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16) & 0xffff;
 }
+
+/** What the codes of MXFP4 stand for, times two: a sign, two bits of exponent, one of fraction. */
+const MXFP4_VALUES = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 const clamp = (v, low, high) => (v < low ? low : v > high ? high : v);
 
@@ -156,7 +160,25 @@ const ENCODE = {
     scale.forEach((s, j) => view.setInt8(to + 192 + j, s));
     view.setUint16(to + 208, dBits, true);
   },
+  MXFP4(x, at, view, to) {
+    // one power of two for 32 values: the largest value gets one of the two largest codes
+    const most = Math.abs(signedExtreme(x, at, 32));
+    const power = most ? clamp(Math.floor(Math.log2(most)) + 125, 0, 254) : 0;
+    const d = 2 ** (power - 128);
+    const code = (i) => {
+      let best = 0;
+      for (let c = 1; c < 16; c++) {
+        if (Math.abs(x[at + i] - d * MXFP4_VALUES[c]) < Math.abs(x[at + i] - d * MXFP4_VALUES[best])) best = c;
+      }
+      return best;
+    };
+    view.setUint8(to, power);
+    for (let i = 0; i < 16; i++) view.setUint8(to + 1 + i, code(i) | (code(i + 16) << 4));
+  },
 };
+
+/** Types that this writer encodes. */
+export const WRITABLE = Object.keys(ENCODE);
 
 /** Float32Array to the stored bytes of a type; the length must be whole blocks. */
 export function encode(type, values) {
@@ -210,6 +232,10 @@ const DECODE = {
       const high = (view.getUint8(at + 128 + 32 * half + l) >> (2 * part)) & 3;
       x[to + i] = d * view.getInt8(at + 192 + (i >> 4)) * ((low | (high << 4)) - 32);
     }
+  },
+  MXFP4(view, at, x, to) {
+    const d = 2 ** (view.getUint8(at) - 128);
+    for (let i = 0; i < 32; i++) x[to + i] = d * MXFP4_VALUES[(view.getUint8(at + 1 + (i % 16)) >> (i < 16 ? 0 : 4)) & 15];
   },
 };
 
@@ -391,7 +417,8 @@ export function byteToBpeCharacter() {
   return map;
 }
 
-function tokenizerMetadata(kind, nVocab, options) {
+/** Keys of a small tokenizer: "spm", "bpe", "none" (no keys but the name) or "absent". */
+export function tokenizerMetadata(kind, nVocab, options) {
   if (kind === 'absent') return [];
   if (kind === 'none') return [['tokenizer.ggml.model', 'string', 'none']];
   if (kind === 'spm') {

@@ -127,9 +127,39 @@ static void fill_iq4_xs(uint8_t *block, fill_style style) {
   put_half(block, fill_scale(style));
 }
 
+#define FILL_BY_HALF(name, bytes, at)                                                                        \
+  static void fill_##name(uint8_t *block, fill_style style) {                                                \
+    fill_bytes(block, bytes, style);                                                                         \
+    put_half(block + (at), fill_scale(style));                                                               \
+  }
+FILL_BY_HALF(iq2_xxs, 66, 0)
+FILL_BY_HALF(iq2_xs, 74, 0)
+FILL_BY_HALF(iq2_s, 82, 0)
+FILL_BY_HALF(iq3_xxs, 98, 0)
+FILL_BY_HALF(iq3_s, 110, 0)
+FILL_BY_HALF(iq1_s, 50, 0)
+FILL_BY_HALF(tq1_0, 54, 52)
+FILL_BY_HALF(tq2_0, 66, 64)
+FILL_BY_HALF(q1_0, 18, 0)
+FILL_BY_HALF(q2_0, 18, 0)
+static void fill_iq1_m(uint8_t *block, fill_style style) {
+  const uint16_t half = float_to_half(fill_scale(style)); /* in the upper nibbles of 4 fields */
+  fill_bytes(block, 56, style);
+  for (int i = 0; i < 4; i++) {
+    uint8_t *byte = block + 48 + 2 * i + 1;
+    *byte = (uint8_t)((*byte & 15) | (half >> (4 * i) & 15) << 4);
+  }
+}
+static void fill_mxfp4(uint8_t *block, fill_style style) {
+  static const uint8_t exponent[FILL_COUNT] = {0, 140, 0, 128, 88};
+  fill_bytes(block, 17, style);
+  block[0] = style == FILL_RANDOM ? (uint8_t)(115 + case_random() % 16) : exponent[style];
+}
+static void fill_nvfp4(uint8_t *block, fill_style style) { fill_bytes(block, 36, style); }
+
 static void magnitude_value(const lnl_form *form, const uint8_t *block, double *out) {
   float value;
-  form->decode_scalar(block, &value, 1);
+  form_decode_scalar(form, block, &value, 1);
   *out = fabs((double)value);
 }
 static void magnitude_f32(const uint8_t *block, double *out) {
@@ -163,7 +193,7 @@ static void magnitude_q4_k(const uint8_t *block, double *out) {
 }
 static void magnitude_q6_k(const uint8_t *block, double *out) {
   float value[256];
-  form_find(TYPE_Q6_K)->decode_scalar(block, value, 256);
+  form_decode_scalar(form_find(TYPE_Q6_K), block, value, 256);
   const double d = fabs((double)load_half(block + 208));
   for (int i = 0; i < 256; i++) /* code <= |code - 32| + 32 */
     out[i] = fabs((double)value[i]) + 64 * d * abs((int8_t)block[192 + i / 16]);
@@ -174,7 +204,7 @@ static void magnitude_q6_k(const uint8_t *block, double *out) {
 static void magnitude_parts(uint32_t type, const uint8_t *block, const double *part, int sub, double *out) {
   const lnl_form *form = form_find(type);
   float value[256];
-  form->decode_scalar(block, value, form->block_len);
+  form_decode_scalar(form, block, value, form->block_len);
   for (int i = 0; i < (int)form->block_len; i++) out[i] = fabs((double)value[i]) + 2 * fabs(part[i / sub]);
 }
 static void magnitude_q4_1(const uint8_t *block, double *out) {
@@ -221,6 +251,36 @@ static void magnitude_iq4_xs(const uint8_t *block, double *out) {
   magnitude_parts(TYPE_IQ4_XS, block, none, 32, out);
 }
 
+/* Values of which a zero point of `zero` scales is subtracted, one scale a block. */
+#define MAGNITUDE_ZERO(name, NAME, at, zero)                                                                 \
+  static void magnitude_##name(const uint8_t *block, double *out) {                                          \
+    const double part = (zero) * (double)load_half(block + (at));                                            \
+    magnitude_parts(TYPE_##NAME, block, &part, 256, out);                                                    \
+  }
+MAGNITUDE_ZERO(iq2_xxs, IQ2_XXS, 0, 0)
+MAGNITUDE_ZERO(iq2_xs, IQ2_XS, 0, 0)
+MAGNITUDE_ZERO(iq2_s, IQ2_S, 0, 0)
+MAGNITUDE_ZERO(iq3_xxs, IQ3_XXS, 0, 0)
+MAGNITUDE_ZERO(iq3_s, IQ3_S, 0, 0)
+MAGNITUDE_ZERO(iq1_s, IQ1_S, 0, 0)
+MAGNITUDE_ZERO(tq1_0, TQ1_0, 52, 1)
+MAGNITUDE_ZERO(tq2_0, TQ2_0, 64, 1)
+MAGNITUDE_ZERO(q1_0, Q1_0, 0, 1)
+MAGNITUDE_ZERO(q2_0, Q2_0, 0, 1)
+static void magnitude_without_parts(uint32_t type, const uint8_t *block, double *out) {
+  const double none = 0;
+  magnitude_parts(type, block, &none, 256, out);
+}
+static void magnitude_iq1_m(const uint8_t *block, double *out) {
+  magnitude_without_parts(TYPE_IQ1_M, block, out);
+}
+static void magnitude_mxfp4(const uint8_t *block, double *out) {
+  magnitude_without_parts(TYPE_MXFP4, block, out);
+}
+static void magnitude_nvfp4(const uint8_t *block, double *out) {
+  magnitude_without_parts(TYPE_NVFP4, block, out);
+}
+
 typedef struct form_fixture {
   uint32_t type;
   void (*fill)(uint8_t *block, fill_style style);
@@ -254,7 +314,7 @@ static lnl_status check_decode(const lnl_form *form, const form_fixture *fixture
       uint8_t *src = case_alloc(bytes, 3, true);
       fill_blocks(fixture, src, blocks, form->block_bytes, (fill_style)style);
       memset(got, 0x55, (n + 1) * sizeof(float));
-      form->decode_scalar(src, expected, n);
+      form_decode_scalar(form, src, expected, n);
       form->decode(src, got, n);
       CHECK(same_bits(expected, got, n * sizeof(float)),
             "%s: decoding %u values differs from its specification", form->name, n);
@@ -270,7 +330,7 @@ static lnl_status check_decode(const lnl_form *form, const form_fixture *fixture
   for (int round = 0; round < 20; round++) {
     fill_bytes(src, bytes, FILL_RANDOM);
     if (round == 0) memset(src, 0x7c, bytes); /* an infinity or NaN in every half */
-    form->decode_scalar(src, expected, n);
+    form_decode_scalar(form, src, expected, n);
     form->decode(src, got, n);
     for (uint32_t i = 0; i < n; i++)
       CHECK(float_bits(expected[i]) == float_bits(got[i]) || (isnan(expected[i]) && isnan(got[i])),
@@ -300,7 +360,7 @@ typedef struct operands {
   uint8_t *w;
   float *x;         /* [n_tok, k]: what the activations stand for */
   double *expected; /* [n_tok, n_row] */
-  double *bound;    /* [n_tok, n_row] */
+  double *size;     /* [n_tok, n_row]: sum_i |t_i|, see expect_products */
 } operands;
 
 static void fill_activations(float *x, uint32_t n, x_style style) {
@@ -324,17 +384,19 @@ static void fill_activations(float *x, uint32_t n, x_style style) {
  * takes part in at most `additions` additions, in whatever order. So
  *   |y - exact| <= gamma(additions + 8) sum_i |t_i|,
  * where the |t_i| are magnitudes before zero points and minima are subtracted.
- * additions: k for floats (the specification's loop, a term each); for int8
- * activations at most one float term for each 16 values (Q6_K) and one more
- * for each 32 (minima and zero points), over 4 lanes, plus 3 to join them. */
+ * additions: k for floats and for the specifications (a term each); for int8
+ * activations at most one float term for each 16 values and one more for each
+ * 32 (minima and zero points), 6 for the tail, plus 3 to join the lanes. */
+static double additions_of(const lnl_form *form, uint32_t k) {
+  return form->activation == ACT_F32 ? k : k / 16 + k / 32 + 9;
+}
 static void expect_products(operands *o, const lnl_form *form, const form_fixture *fixture) {
   const uint32_t k = o->m.k, blocks = k / form->block_len;
-  const double additions = form->activation == ACT_F32 ? k : k / 16 + k / 32 + 3;
   float *value = case_alloc(k * sizeof(float), 0, false);
   double *size = case_alloc(k * sizeof(double), 0, false);
   for (uint32_t r = 0; r < o->n_row; r++) {
     const uint8_t *row = o->w + r * o->m.row_bytes;
-    form->decode_scalar(row, value, k);
+    form_decode_scalar(form, row, value, k);
     for (uint32_t b = 0; b < blocks; b++)
       fixture->magnitude(row + (size_t)b * form->block_bytes, size + (size_t)b * form->block_len);
     for (uint32_t t = 0; t < o->m.n_tok; t++) {
@@ -345,7 +407,7 @@ static void expect_products(operands *o, const lnl_form *form, const form_fixtur
         sizes += size[i] * fabs(x);
       }
       o->expected[t * o->n_row + r] = sum;
-      o->bound[t * o->n_row + r] = case_gamma(additions + 8) * sizes;
+      o->size[t * o->n_row + r] = sizes;
     }
   }
 }
@@ -361,7 +423,7 @@ static void make_operands(operands *o, const lnl_form *form, const form_fixture 
   o->m.row_end = n_row;
   o->m.row_bytes = form_row_bytes(form, k);
   o->expected = case_alloc((size_t)n_tok * n_row * sizeof(double), 0, false);
-  o->bound = case_alloc((size_t)n_tok * n_row * sizeof(double), 0, false);
+  o->size = case_alloc((size_t)n_tok * n_row * sizeof(double), 0, false);
   o->x = case_alloc(n * sizeof(float), 4, false);
   fill_activations(o->x, (uint32_t)n, style);
   o->m.x_f32 = o->x;
@@ -383,11 +445,13 @@ static void make_operands(operands *o, const lnl_form *form, const form_fixture 
   expect_products(o, form, fixture);
 }
 
-static lnl_status check_near(const operands *o, const lnl_form *form, const char *which, lnl_error *error) {
+static lnl_status check_near(const operands *o, const lnl_form *form, double additions, const char *which,
+                             lnl_error *error) {
   for (uint32_t t = 0; t < o->m.n_tok; t++)
     for (uint32_t r = 0; r < o->n_row; r++) {
       const double y = (double)o->m.y[(size_t)t * o->m.y_stride + r];
-      const double expected = o->expected[t * o->n_row + r], bound = o->bound[t * o->n_row + r];
+      const double expected = o->expected[t * o->n_row + r];
+      const double bound = case_gamma(additions + 8) * o->size[t * o->n_row + r];
       CHECK(fabs(y - expected) <= bound, "%s %s: k %u token %u of %u row %u: %g, expected %g within %g",
             form->name, which, o->m.k, t, o->m.n_tok, r, y, expected, bound);
     }
@@ -429,11 +493,11 @@ static lnl_status check_product(const lnl_form *form, const form_fixture *fixtur
   o.m.y_stride = n_row + 3;
   const size_t y_bytes = (size_t)n_tok * o.m.y_stride * sizeof(float);
   o.m.y = case_alloc(y_bytes, 4, false);
-  form->matmul_scalar(&o.m);
-  LNL_TRY(check_near(&o, form, "specification", error));
+  form_matmul_scalar(form, &o.m);
+  LNL_TRY(check_near(&o, form, k, "specification", error));
   memset(o.m.y, 0x55, y_bytes);
   form->matmul(&o.m);
-  LNL_TRY(check_near(&o, form, form->kernel, error));
+  LNL_TRY(check_near(&o, form, additions_of(form, k), form->kernel, error));
   if (parts) {
     float *all = case_alloc(y_bytes, 0, false);
     memcpy(all, o.m.y, y_bytes);
@@ -446,6 +510,14 @@ static lnl_status check_product(const lnl_form *form, const form_fixture *fixtur
 /* A broken file must show: where a scale or weight is infinite or NaN, no
  * finite number may come out of its row, and no other row may notice. */
 static lnl_status check_special(const lnl_form *form, const form_fixture *fixture, lnl_error *error) {
+  uint8_t ones[256];
+  float value[256];
+  memset(ones, 0xff, sizeof ones);
+  form_decode_scalar(form, ones, value, form->block_len);
+  if (isfinite(value[0])) { /* MXFP4, NVFP4: no scale is anything but finite */
+    CHECK(form->type == TYPE_MXFP4 || form->type == TYPE_NVFP4, "%s: no NaN", form->name);
+    return LNL_OK;
+  }
   const uint32_t blocks = form->block_len == 1 ? 37 : 5; /* groups of blocks, and tails */
   for (uint32_t broken = 0; broken < blocks; broken++) {
     operands o;
@@ -477,6 +549,11 @@ static lnl_status check_matmul(const lnl_form *form, const form_fixture *fixture
       LNL_TRY(check_product(form, fixture, k, 3, 6, (fill_style)fill, (x_style)style, false, error));
   LNL_TRY(check_product(form, fixture, k, 37, 9, FILL_RANDOM, X_RANDOM, true, error)); /* tiles of 16 rows */
   LNL_TRY(check_product(form, fixture, 2048, 3, 4, FILL_RANDOM, X_RANDOM, false, error));
+  /* rows that are unpacked in pieces of 1024 values, with a tail, for tiles of 16 tokens */
+  const uint32_t pieces = 1024 + 5 * form->block_len;
+  LNL_TRY(check_product(form, fixture, pieces, 9, 21, FILL_RANDOM, X_RANDOM, false, error));
+  LNL_TRY(
+      check_product(form, fixture, u32_max(form->block_len, 32), 9, 21, FILL_RANDOM, X_RANDOM, true, error));
   return check_special(form, fixture, error);
 }
 
@@ -496,7 +573,7 @@ static lnl_status pack_operands(operands *o, const lnl_form *form, lnl_error *er
   for (uint32_t r = 0; r < groups * FORM_GROUP; r++) {
     memset(expected, 0, k * sizeof(float));
     memset(got, 0x55, k * sizeof(float));
-    if (r < o->n_row) form->decode_scalar(o->w + r * stored_bytes, expected, k);
+    if (r < o->n_row) form_decode_scalar(form, o->w + r * stored_bytes, expected, k);
     packing->decode_row(packed + r / FORM_GROUP * group_bytes, r % FORM_GROUP, got, k);
     for (uint32_t i = 0; i < k; i++)
       CHECK(float_bits(expected[i]) == float_bits(got[i]) || (isnan(expected[i]) && isnan(got[i])) ||
@@ -520,11 +597,8 @@ static lnl_status check_packed_product(const lnl_form *form, const form_fixture 
   o.m.y_stride = n_row + 3;
   const size_t y_bytes = (size_t)n_tok * o.m.y_stride * sizeof(float);
   o.m.y = case_alloc(y_bytes, 4, false);
-  form->packing->matmul_scalar(&o.m);
-  LNL_TRY(check_near(&o, form, "packed, specification", error));
-  memset(o.m.y, 0x55, y_bytes);
   form->packing->matmul(&o.m);
-  LNL_TRY(check_near(&o, form, form->packing->kernel, error));
+  LNL_TRY(check_near(&o, form, additions_of(form, k), form->packing->kernel, error));
   if (parts) {
     float *all = case_alloc(y_bytes, 0, false);
     memcpy(all, o.m.y, y_bytes);

@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "kernel_cases.h"
+#include "src/fmt.h"
 #include "src/forms/half.h"
+#include "src/vec.h"
 
 static bool same_float(float a, float b) { return float_bits(a) == float_bits(b) || (isnan(a) && isnan(b)); }
 
@@ -545,6 +547,8 @@ static lnl_status case_quant_kv_q4_0(lnl_error *error) { return check_quant_kvs(
 /* --- attn -----------------------------------------------------------------------------------
  * A score is a dot product of d_head terms, scaled: off by
  *   e = (gamma(d_head + 2) |scale| max_p sum |q||k|) + u |score range|.
+ * A cap has a slope of at most 1, so that it leaves e as it is, and adds
+ * 3.5e-7 of tanh and 4 u of a division, which is a product, and of a product.
  * A weight exp(score - largest) is off by the factor exp(2 e) and 1.5e-7, and
  * passes one rescaling a tile (each 1.5e-7 + 2 u); numerator and denominator
  * add up n_key terms. So the mean is within
@@ -557,13 +561,28 @@ static lnl_status case_quant_kv_q4_0(lnl_error *error) { return check_quant_kvs(
 typedef struct attn_shape {
   uint32_t n_head, n_kv_head, d_head, d_value, n_key;
 } attn_shape;
+typedef struct attn_features {
+  uint32_t n_tok, window;
+  float softcap;
+  bool sinks, all_keys;
+} attn_features;
 enum { KV_KINDS = ATTN_Q4_0 + 1 };
 static const char *const kv_names[KV_KINDS] = {"f32", "f16", "q8_0", "q4_0"};
 
-static double key_value(const lnl_attn *a, attn_part part, uint32_t p, uint32_t head, uint32_t i) {
-  return (double)attn_kv_value(part == ATTN_K ? a->k : a->v, a->kv, part, a->n_ctx,
-                               part == ATTN_K ? a->d_head : a->d_value, p, head, i);
+static const char *attn_text(const lnl_attn *a) {
+  static char text[160];
+  fmt_print(text, sizeof text, "%s, %u/%u heads, d %u/%u, %u keys, %u tokens, window %u, cap %u%s%s",
+            kv_names[a->kv], a->n_head, a->n_kv_head, a->d_head, a->d_value, a->n_key, a->n_tok, a->window,
+            (uint32_t)a->softcap, a->sinks ? ", sinks" : "", a->causal ? "" : ", all keys");
+  return text;
 }
+
+static bool sees(const lnl_attn *a, uint32_t token, uint32_t key) {
+  if (!a->causal) return key < a->n_key;
+  const uint32_t p = a->position + token;
+  return key <= p && (a->window == 0 || p - key < a->window);
+}
+
 /* The scale of a block of values. */
 static double value_scale(const lnl_attn *a, uint32_t p, uint32_t head, uint32_t block) {
   const uint32_t blocks = (a->d_value + 31) / 32, bytes = a->kv == ATTN_Q8_0 ? 272 : 144;
@@ -571,130 +590,226 @@ static double value_scale(const lnl_attn *a, uint32_t p, uint32_t head, uint32_t
   return (double)load_half((const uint8_t *)a->v + at * bytes + 2 * (p % 8));
 }
 
-/* A cache whose positions 0..n_key-1 were stored, the rest being 0xff. */
-static lnl_status make_cache(const lnl_attn *a, attn_part part, void *cache, lnl_error *error) {
+/* A cache whose positions 0..n_key-1 were stored, the rest being 0xff. Returns
+ * what it holds of them, [n_kv_head, n_key, d]. */
+static lnl_status make_cache(const lnl_attn *a, attn_part part, void *cache, float **values,
+                             lnl_error *error) {
   const uint32_t d = part == ATTN_K ? a->d_head : a->d_value, n = a->n_kv_head * d;
   memset(cache, 0xff, (size_t)attn_kv_bytes(a->kv, a->n_ctx, a->n_kv_head, d));
   float *rows = random_floats(n * a->n_key, -1, 1, false);
   for (uint32_t p = a->n_key; p-- > 0;)
     attn_kv_store(cache, a->kv, part, a->n_ctx, a->n_kv_head, d, p, rows + (size_t)p * n);
   /* Every value is found again, so no two share a place. */
-  for (uint32_t p = 0; p < a->n_key; p++)
-    for (uint32_t i = 0; i < n; i++) {
-      const float value = rows[(size_t)p * n + i];
-      const float got = attn_kv_value(cache, a->kv, part, a->n_ctx, d, p, i / d, i % d);
-      const float bound = a->kv == ATTN_F32    ? 0
-                          : a->kv == ATTN_F16  ? 0x1p-12f
-                          : a->kv == ATTN_Q8_0 ? 0.51f / 127
-                                               : 0.126f;
-      CHECK(fabsf(got - value) <= bound, "%s: position %u value %u: %g, stored %g", kv_names[a->kv], p, i,
-            (double)got, (double)value);
+  float *to = *values = floats(n * a->n_key, false);
+  for (uint32_t head = 0; head < a->n_kv_head; head++)
+    for (uint32_t p = 0; p < a->n_key; p++)
+      for (uint32_t i = 0; i < d; i++) {
+        const float value = rows[(size_t)p * n + head * d + i];
+        const float got = *to++ = attn_kv_value(cache, a->kv, part, a->n_ctx, d, p, head, i);
+        const float bound = a->kv == ATTN_F32    ? 0
+                            : a->kv == ATTN_F16  ? 0x1p-12f
+                            : a->kv == ATTN_Q8_0 ? 0.51f / 127
+                                                 : 0.126f;
+        CHECK(fabsf(got - value) <= bound, "%s: position %u head %u value %u: %g, stored %g", kv_names[a->kv],
+              p, head, i, (double)got, (double)value);
+      }
+  return LNL_OK;
+}
+
+/* The row of one token and head; k and v: what the cache holds. */
+static lnl_status check_attn_row(const lnl_attn *a, const float *k, const float *v, uint32_t t, uint32_t h,
+                                 const char *which, double *weight, lnl_error *error) {
+  const bool blocks = a->kv >= ATTN_Q8_0 && which[0] == 'b';
+  const uint32_t g = h / (a->n_head / a->n_kv_head);
+  const float *q = a->q + (size_t)t * a->q_stride + (size_t)h * a->d_head;
+  const double sink = a->sinks ? (double)a->sinks[h] : -(double)INFINITY, cap = (double)a->softcap;
+  double largest = sink, least = sink, sizes = 0, key_sums = 0, query = 0, capped = 0;
+  if (!a->sinks) least = (double)INFINITY;
+  for (uint32_t p = 0; p < a->n_key; p++) {
+    if (!sees(a, t, p)) continue;
+    double dot = 0, size = 0, key_sum = 0;
+    for (uint32_t i = 0; i < a->d_head; i++) {
+      const double q_i = (double)q[i], k_i = (double)k[((size_t)g * a->n_key + p) * a->d_head + i];
+      dot += q_i * k_i;
+      size += fabs(q_i * k_i);
+      key_sum += fabs(k_i);
+      query = fmax(query, fabs(q_i));
+    }
+    weight[p] = dot * (double)a->scale;
+    if (cap > 0) weight[p] = cap * tanh(weight[p] / cap);
+    if (cap > 0) capped = fmax(capped, fabs(weight[p]));
+    sizes = fmax(sizes, size * fabs((double)a->scale));
+    key_sums = fmax(key_sums, key_sum * fabs((double)a->scale));
+    largest = fmax(largest, weight[p]);
+    least = fmin(least, weight[p]);
+  }
+  const double step = blocks ? 0.51 / 32767 : 0;
+  const double e = case_gamma(a->d_head + 8) * sizes + step * query * key_sums + CASE_U * (largest - least) +
+                   (3.5e-7 + 4 * CASE_U) * capped;
+  const double tiles = a->n_key / ATTN_TILE + 1;
+  const double relative = 2 * (2 * e + (1 + tiles) * 3e-7) + case_gamma(2 * a->n_key + 4);
+  double total = exp(sink - largest);
+  for (uint32_t p = 0; p < a->n_key; p++) {
+    weight[p] = sees(a, t, p) ? exp(weight[p] - largest) : 0;
+    total += weight[p];
+  }
+  for (uint32_t i = 0; i < a->d_value; i++) {
+    double mean = 0, size = 0, rounding = 0;
+    for (uint32_t tile = 0; tile < a->n_key; tile += ATTN_TILE) {
+      double tile_largest = 0, scale = 0, codes = 0;
+      for (uint32_t p = tile; p < u32_min(tile + ATTN_TILE, a->n_key); p++) {
+        if (!sees(a, t, p)) continue;
+        const double v_i = (double)v[((size_t)g * a->n_key + p) * a->d_value + i];
+        mean += weight[p] / total * v_i;
+        size += weight[p] / total * fabs(v_i);
+        tile_largest = fmax(tile_largest, weight[p]);
+        if (!blocks) continue;
+        const double d = fabs(value_scale(a, p, g, i / 32));
+        scale = fmax(scale, d);
+        codes += d > 0 ? fabs(v_i) / d : 0;
+      }
+      rounding += step * scale * codes * tile_largest / total;
+    }
+    const double got = (double)a->out[(size_t)t * a->out_stride + (size_t)h * a->d_value + i];
+    CHECK(fabs(got - mean) <= relative * size + rounding * (1 + relative),
+          "%s: %s: token %u head %u value %u: %g, expected %g", which, attn_text(a), t, h, i, got, mean);
+  }
+  return LNL_OK;
+}
+static lnl_status check_attn_rows(const lnl_attn *a, const float *k, const float *v, const char *which,
+                                  lnl_error *error) {
+  double *weight = case_alloc(a->n_key * sizeof(double), 8, false);
+  for (uint32_t t = 0; t < a->n_tok; t++)
+    for (uint32_t h = 0; h < a->n_head; h++) LNL_TRY(check_attn_row(a, k, v, t, h, which, weight, error));
+  return LNL_OK;
+}
+
+/* That heads of tokens have the bits that `all` has, and the rest is untouched. */
+static lnl_status check_attn_bits(const lnl_attn *a, const float *all, uint32_t token_begin,
+                                  uint32_t token_end, uint32_t head_begin, uint32_t head_end, const char *how,
+                                  lnl_error *error) {
+  for (uint32_t t = 0; t < a->n_tok; t++)
+    for (uint32_t i = 0; i < a->out_stride; i++) {
+      const uint32_t h = i / a->d_value;
+      const bool written = t >= token_begin && t < token_end && h >= head_begin && h < head_end;
+      const size_t at = (size_t)t * a->out_stride + i;
+      CHECK(float_bits(a->out[at]) == (written ? float_bits(all[at]) : 0x55555555),
+            "%s: token %u head %u changes with the %s: tokens %u to %u, heads %u to %u", attn_text(a), t, h,
+            how, token_begin, token_end, head_begin, head_end);
     }
   return LNL_OK;
 }
 
-static lnl_status check_attn_values(const lnl_attn *a, const char *which, lnl_error *error) {
-  const bool blocks = a->kv >= ATTN_Q8_0 && which[0] == 'b';
-  double *score = case_alloc(a->n_key * sizeof(double), 8, false);
-  for (uint32_t h = 0; h < a->n_head; h++) {
-    const uint32_t g = h / (a->n_head / a->n_kv_head);
-    double largest = -INFINITY, least = INFINITY, sizes = 0, total = 0, key_sums = 0, query = 0;
-    for (uint32_t p = 0; p < a->n_key; p++) {
-      double dot = 0, size = 0, key_sum = 0;
-      for (uint32_t i = 0; i < a->d_head; i++) {
-        const double q = (double)a->q[h * a->d_head + i], k = key_value(a, ATTN_K, p, g, i);
-        dot += q * k;
-        size += fabs(q * k);
-        key_sum += fabs(k);
-        query = fmax(query, fabs(q));
-      }
-      score[p] = dot * (double)a->scale;
-      sizes = fmax(sizes, size * fabs((double)a->scale));
-      key_sums = fmax(key_sums, key_sum * fabs((double)a->scale));
-      largest = fmax(largest, score[p]);
-      least = fmin(least, score[p]);
+/* Any division into calls gives the same bits, and each writes only its own. */
+static lnl_status check_attn_parts(const lnl_attn *a, lnl_error *error) {
+  const size_t n_out = (size_t)a->n_tok * a->out_stride;
+  float *all = floats((uint32_t)n_out, false);
+  memcpy(all, a->out, n_out * sizeof(float));
+  const uint32_t by = a->n_head > 8 ? 3 : 1, head_step = a->n_tok > 1 ? u32_max(1, a->n_head / 2) : by;
+  for (uint32_t begin = 0; begin < a->n_head; begin += head_step)
+    for (uint32_t end = begin + 1; end <= a->n_head; end += by) {
+      lnl_attn part = *a;
+      part.head_begin = begin, part.head_end = end;
+      memset(a->out, 0x55, n_out * sizeof(float));
+      attn(&part);
+      LNL_TRY(check_attn_bits(a, all, 0, a->n_tok, begin, end, "range", error));
     }
-    for (uint32_t p = 0; p < a->n_key; p++) total += exp(score[p] - largest);
-    const double step = blocks ? 0.51 / 32767 : 0;
-    const double e = case_gamma(a->d_head + 8) * sizes + step * query * key_sums + CASE_U * (largest - least);
-    const double tiles = a->n_key / ATTN_TILE + 1;
-    const double relative = 2 * (2 * e + (1 + tiles) * 3e-7) + case_gamma(2 * a->n_key + 4);
-    for (uint32_t i = 0; i < a->d_value; i++) {
-      double mean = 0, size = 0, rounding = 0;
-      for (uint32_t tile = 0; tile < a->n_key; tile += ATTN_TILE) {
-        const uint32_t end = u32_min(tile + ATTN_TILE, a->n_key);
-        double tile_largest = -INFINITY, scale = 0, codes = 0;
-        for (uint32_t p = tile; p < end; p++) {
-          const double v = key_value(a, ATTN_V, p, g, i);
-          mean += exp(score[p] - largest) / total * v;
-          size += exp(score[p] - largest) / total * fabs(v);
-          tile_largest = fmax(tile_largest, score[p]);
-          if (!blocks) continue;
-          const double d = fabs(value_scale(a, p, g, i / 32));
-          scale = fmax(scale, d);
-          codes += d > 0 ? fabs(v) / d : 0;
-        }
-        rounding += step * scale * codes * exp(tile_largest - largest) / total;
-      }
-      const double got = (double)a->out[h * a->d_value + i];
-      CHECK(fabs(got - mean) <= relative * size + rounding * (1 + relative),
-            "%s: %u/%u heads, d %u/%u, %u keys, %s: head %u value %u: %g, expected %g", which, a->n_head,
-            a->n_kv_head, a->d_head, a->d_value, a->n_key, kv_names[a->kv], h, i, got, mean);
+  if (a->n_tok == 1) return LNL_OK;
+  for (uint32_t count = 1; count <= a->n_tok; count += count == 1 ? 4 : 26)
+    for (uint32_t t = 0; t < a->n_tok; t += count) {
+      lnl_attn part = *a;
+      part.n_tok = u32_min(count, a->n_tok - t);
+      part.position += t;
+      part.q += (size_t)t * a->q_stride;
+      part.out += (size_t)t * a->out_stride;
+      memset(a->out, 0x55, n_out * sizeof(float));
+      attn(&part);
+      LNL_TRY(check_attn_bits(a, all, t, t + part.n_tok, 0, a->n_head, "batch", error));
     }
+  for (uint32_t threads = 2; threads <= 4; threads++) {
+    memset(a->out, 0x55, n_out * sizeof(float));
+    for (uint32_t thread = 0; thread < threads; thread++) attn_share(a, thread, threads);
+    LNL_TRY(check_attn_bits(a, all, 0, a->n_tok, 0, a->n_head, "threads", error));
   }
   return LNL_OK;
 }
 
-static lnl_status check_attn(attn_shape s, attn_kv kv, float q_size, lnl_error *error) {
+/* A key, then a value, that is not finite: tokens that see it become NaN, the
+ * others keep their bits. Spoils the cache. */
+static lnl_status check_attn_unseen(const lnl_attn *a, void *k, void *v, uint32_t key, lnl_error *error) {
+  const size_t n_out = (size_t)a->n_tok * a->out_stride;
+  float *all = floats((uint32_t)n_out, false);
+  memcpy(all, a->out, n_out * sizeof(float));
+  for (attn_part part = ATTN_K; part <= ATTN_V; part++) {
+    const uint32_t d = part == ATTN_K ? a->d_head : a->d_value, n = a->n_kv_head * d;
+    float *row = floats(n, false), *kept = floats(n, false);
+    for (uint32_t i = 0; i < n; i++) {
+      kept[i] = attn_kv_value(part == ATTN_K ? k : v, a->kv, part, a->n_ctx, d, key, i / d, i % d);
+      row[i] = part == ATTN_K ? NAN : INFINITY;
+    }
+    attn_kv_store(part == ATTN_K ? k : v, a->kv, part, a->n_ctx, a->n_kv_head, d, key, row);
+    attn(a);
+    for (uint32_t t = 0; t < a->n_tok; t++)
+      for (uint32_t i = 0; i < a->n_head * a->d_value; i++) {
+        const size_t at = (size_t)t * a->out_stride + i;
+        CHECK(sees(a, t, key) ? !isfinite(a->out[at]) : float_bits(a->out[at]) == float_bits(all[at]),
+              "%s: token %u is %g with a %s that is not finite at %u", attn_text(a), t, (double)a->out[at],
+              part == ATTN_K ? "key" : "value", key);
+      }
+    attn_kv_store(part == ATTN_K ? k : v, a->kv, part, a->n_ctx, a->n_kv_head, d, key, kept);
+  }
+  return LNL_OK;
+}
+
+static lnl_status check_attn(attn_shape s, attn_features f, attn_kv kv, float q_size, lnl_error *error) {
   lnl_attn a = {0};
   a.n_head = s.n_head, a.n_kv_head = s.n_kv_head, a.d_head = s.d_head, a.d_value = s.d_value,
   a.n_key = s.n_key;
   a.kv = kv;
   a.n_ctx = s.n_key + s.n_key % 11;
   a.head_end = s.n_head;
+  a.n_tok = u32_min(f.n_tok, s.n_key);
+  a.position = s.n_key - a.n_tok;
+  a.window = f.window, a.softcap = f.softcap, a.causal = !f.all_keys;
+  a.q_stride = s.n_head * s.d_head + 3, a.out_stride = s.n_head * s.d_value + 5;
   a.scale = 1 / sqrtf((float)s.d_head);
-  const uint32_t n_out = s.n_head * s.d_value;
-  a.q = random_floats(s.n_head * s.d_head, -q_size, q_size, false);
+  const uint32_t n_out = a.n_tok * a.out_stride;
+  a.q = random_floats(a.n_tok * a.q_stride, -q_size, q_size, false);
+  if (f.sinks) a.sinks = random_floats(s.n_head, -2, 2 + q_size, false);
   void *k =
       case_alloc((size_t)attn_kv_bytes(kv, a.n_ctx, s.n_kv_head, s.d_head), kv == ATTN_F32 ? 4 : 2, false);
   void *v =
       case_alloc((size_t)attn_kv_bytes(kv, a.n_ctx, s.n_kv_head, s.d_value), kv == ATTN_F32 ? 4 : 2, true);
   a.k = k, a.v = v;
-  LNL_TRY(make_cache(&a, ATTN_K, k, error));
-  LNL_TRY(make_cache(&a, ATTN_V, v, error));
+  float *keys, *values;
+  LNL_TRY(make_cache(&a, ATTN_K, k, &keys, error));
+  LNL_TRY(make_cache(&a, ATTN_V, v, &values, error));
   a.scratch = case_alloc((size_t)attn_scratch_bytes(s.d_head, s.d_value), 0, false);
   a.out = floats(n_out, false);
   attn_scalar(&a);
-  LNL_TRY(check_attn_values(&a, "specification", error));
+  LNL_TRY(check_attn_rows(&a, keys, values, "specification", error));
   memset(a.out, 0x55, n_out * sizeof(float));
   attn(&a);
-  LNL_TRY(check_attn_values(&a, "best", error));
-  /* Any range of heads gives the same bits and writes only its own. */
-  float *all = floats(n_out, false);
-  memcpy(all, a.out, n_out * sizeof(float));
-  for (a.head_begin = 0; a.head_begin < s.n_head; a.head_begin++)
-    for (a.head_end = a.head_begin + 1; a.head_end <= s.n_head; a.head_end++) {
-      memset(a.out, 0x55, n_out * sizeof(float));
-      attn(&a);
-      for (uint32_t i = 0; i < n_out; i++) {
-        const bool written = i / s.d_value >= a.head_begin && i / s.d_value < a.head_end;
-        CHECK(float_bits(a.out[i]) == (written ? float_bits(all[i]) : 0x55555555),
-              "%s, %u/%u heads: head %u changes with the range %u to %u", kv_names[kv], s.n_head, s.n_kv_head,
-              i / s.d_value, a.head_begin, a.head_end);
-      }
-    }
+  LNL_TRY(check_attn_rows(&a, keys, values, "best", error));
+  LNL_TRY(check_attn_parts(&a, error));
+  attn(&a);
+  if (a.n_tok > 1) LNL_TRY(check_attn_unseen(&a, k, v, a.position + a.n_tok / 2, error));
+  if (a.n_tok > 1 && a.window && a.window < a.n_key) {
+    attn(&a);
+    LNL_TRY(check_attn_unseen(&a, k, v, a.n_key - 1 - u32_min(a.window, a.n_key - 1), error));
+  }
   case_free_all();
   return LNL_OK;
 }
 
-/* What is not finite in the cache, or in a query, must show. */
+/* What is not finite in the cache, in a query or in a sink, must show. */
 static lnl_status check_attn_special(attn_kv kv, uint32_t d, lnl_error *error) {
-  for (int where = 0; where < 4; where++)
+  for (int where = 0; where < 6; where++)
     for (uint32_t at = 0; at < 10; at += 9) {
       lnl_attn a = {0};
-      a.n_head = 2, a.n_kv_head = a.head_end = 1;
+      a.n_head = 2, a.n_kv_head = a.head_end = a.n_tok = 1;
       a.d_head = a.d_value = d, a.n_key = a.n_ctx = 10, a.kv = kv, a.scale = 1;
-      float *q = random_floats(2 * d, -1, 1, false), *row = floats(d, false);
+      float *q = random_floats(2 * d, -1, 1, false), *row = floats(d, false), *sinks = floats(2, false);
       uint8_t *cache[2];
       for (attn_part part = ATTN_K; part <= ATTN_V; part++) {
         cache[part] = case_alloc((size_t)attn_kv_bytes(kv, a.n_ctx, 1, d), 0, false);
@@ -706,12 +821,73 @@ static lnl_status check_attn_special(attn_kv kv, uint32_t d, lnl_error *error) {
         }
       }
       if (where == 2) q[d / 2] = NAN;
+      if (where >= 3) { /* without a part, NaN, infinite */
+        sinks[0] = where == 3 ? -INFINITY : where == 4 ? NAN : INFINITY;
+        a.sinks = sinks;
+      }
+      if (at > 0) a.softcap = 20;
       a.q = q, a.k = cache[ATTN_K], a.v = cache[ATTN_V], a.out = floats(2 * d, false);
       a.scratch = case_alloc((size_t)attn_scratch_bytes(d, d), 0, false);
       attn(&a);
       CHECK(where == 3 ? isfinite(a.out[d - 1]) : !isfinite(a.out[d - 1]),
             "%s d %u: special value %d gives %g", kv_names[kv], d, where, (double)a.out[d - 1]);
+      if (where == 3) {
+        const float with = a.out[d - 1];
+        a.sinks = NULL;
+        attn(&a);
+        CHECK(same_float(with, a.out[d - 1]), "%s d %u: a sink of -infinity takes part", kv_names[kv], d);
+      }
       case_free_all();
+    }
+  return LNL_OK;
+}
+
+#if LNL_VEC
+/* tanh as vec.h says: every binade, and dense around where it changes over. */
+static lnl_status check_tanh(float x, lnl_error *error) {
+  const float got = wasm_f32x4_extract_lane(vec_tanh(wasm_f32x4_splat(x)), 3);
+  const double expected = tanh((double)x);
+  CHECK(fabs((double)got - expected) <= 3.5e-7 * fabs(expected) + 0x1p-149, "tanh(%g) = %g, expected %g",
+        (double)x, (double)got, expected);
+  return LNL_OK;
+}
+static lnl_status check_tanhs(lnl_error *error) {
+  for (int step = -100000; step <= 100000; step += 3) LNL_TRY(check_tanh((float)step * 1e-5f, error));
+  for (int step = -3000; step <= 3000; step++) LNL_TRY(check_tanh((float)step * 1e-2f, error));
+  for (int e = -148; e < 128; e++)
+    for (int sign = -1; sign <= 1; sign += 2) LNL_TRY(check_tanh((float)sign * ldexpf(1.37f, e - 1), error));
+  LNL_TRY(check_tanh(INFINITY, error));
+  LNL_TRY(check_tanh(-INFINITY, error));
+  CHECK(isnan(wasm_f32x4_extract_lane(vec_tanh(wasm_f32x4_splat(NAN)), 0)), "tanh(NaN) is a number");
+  return LNL_OK;
+}
+#endif
+
+/* The shares of threads follow one another and see about as many keys each:
+ * at most one token's more. */
+static lnl_status check_attn_shares(uint32_t n_tok, uint32_t position, uint32_t window, lnl_error *error) {
+  lnl_attn a = {0};
+  a.n_tok = n_tok, a.position = position, a.window = window, a.causal = true;
+  for (a.n_kv_head = 1; a.n_kv_head <= 9; a.n_kv_head++)
+    for (uint32_t threads = 1; threads <= 5; threads++) {
+      uint64_t total = 0, at = 0;
+      const uint64_t most = window ? u32_min(window, position + n_tok) : position + n_tok;
+      for (uint32_t t = 0; t < n_tok; t++)
+        total += window ? u32_min(window, position + t + 1) : position + t + 1;
+      total *= a.n_kv_head;
+      CHECK(attn_share_begin(&a, 0, threads) == 0, "the first share begins at the start");
+      for (uint32_t thread = 0; thread < threads; thread++) {
+        const uint64_t end = attn_share_begin(&a, thread + 1, threads);
+        uint64_t work = 0;
+        for (; at < end; at++) {
+          const uint32_t seen = position + (uint32_t)(at % n_tok) + 1;
+          work += window ? u32_min(window, seen) : seen;
+        }
+        CHECK(at == end && work <= total / threads + most + 1 && work + most + 1 >= total / threads,
+              "%u tokens at %u, %u kv heads: thread %u of %u has %g of %g", n_tok, position, a.n_kv_head,
+              thread, threads, (double)work, (double)total);
+      }
+      CHECK(at == (uint64_t)n_tok * a.n_kv_head, "the last share ends at the end");
     }
   return LNL_OK;
 }
@@ -722,15 +898,51 @@ static lnl_status case_attn(lnl_error *error) {
       {7, 1, 12, 9, 64}, {8, 2, 16, 24, 65}, {9, 3, 20, 17, 66},   {4, 4, 64, 64, 130},
       {6, 1, 80, 80, 7}, {5, 5, 7, 15, 129}, {12, 1, 36, 28, 200}, {8, 2, 128, 96, 71},
   };
+  static const attn_features one = {.n_tok = 1};
+  /* Groups of 1, 2, 3, 4, 7, 8 and more than rows go together. */
+  static const attn_shape batch_shapes[] = {
+      {2, 2, 64, 64, 150},  {4, 2, 80, 80, 131}, {3, 1, 96, 96, 140},
+      {4, 1, 64, 64, 192},  {7, 1, 33, 35, 97},  {8, 1, 128, 128, 70},
+      {2, 1, 256, 256, 66}, {35, 1, 6, 11, 65},  {1, 1, 13, 9, 270},
+  };
+  static const attn_features features[] = {
+      {.n_tok = 33},
+      {.n_tok = 90, .window = 7},
+      {.n_tok = 40, .window = 64, .softcap = 5},
+      {.n_tok = 29, .window = 1, .sinks = true},
+      {.n_tok = 37, .window = 100, .softcap = 50, .sinks = true},
+      {.n_tok = 6, .window = 1000, .sinks = true},
+      {.n_tok = 9, .all_keys = true},
+      {.n_tok = 2, .all_keys = true, .softcap = 30, .sinks = true},
+      {.n_tok = 1, .window = 50},
+      {.n_tok = 1, .window = 130, .softcap = 8, .sinks = true},
+  };
   for (attn_kv kv = ATTN_F32; kv < KV_KINDS; kv++) {
     for (uint32_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
       for (int size = 0; size < 3; size++) /* flat, usual, and one key takes it all */
-        LNL_TRY(check_attn(shapes[i], kv, size == 0 ? 0.0f : size == 1 ? 2.0f : 60.0f, error));
+        LNL_TRY(check_attn(shapes[i], one, kv, size == 0 ? 0.0f : size == 1 ? 2.0f : 60.0f, error));
     for (uint32_t n_key = 1; n_key <= 200; n_key++)
-      LNL_TRY(check_attn((attn_shape){3, 1, 33 + n_key % 32, 8 + n_key % 57, n_key}, kv, 3.0f, error));
+      LNL_TRY(check_attn((attn_shape){3, 1, 33 + n_key % 32, 8 + n_key % 57, n_key}, one, kv, 3.0f, error));
+    const uint32_t n_features = sizeof features / sizeof features[0];
+    for (uint32_t i = 0; i < sizeof batch_shapes / sizeof batch_shapes[0]; i++)
+      for (uint32_t j = 0; j < n_features; j++)
+        LNL_TRY(check_attn(batch_shapes[i], features[j], kv, (i + j) % 4 == 3 ? 40.0f : 3.0f, error));
+    for (uint32_t n_tok = 2; n_tok <= 70; n_tok++) { /* every tail of rows, and windows of all lengths */
+      const attn_features f = {.n_tok = n_tok, .window = n_tok % 3 ? 0 : n_tok};
+      const uint32_t group = 1 + n_tok % 5;
+      LNL_TRY(check_attn((attn_shape){group, 1, 8 + n_tok % 8, 8 + n_tok % 5, n_tok + n_tok % 64}, f, kv,
+                         3.0f, error));
+    }
     LNL_TRY(check_attn_special(kv, 12, error));
     LNL_TRY(check_attn_special(kv, 64, error));
   }
+#if LNL_VEC
+  LNL_TRY(check_tanhs(error));
+#endif
+  for (uint32_t n_tok = 1; n_tok <= 128; n_tok += n_tok < 8 ? 1 : 24)
+    for (uint32_t position = 0; position <= 200; position += 100)
+      for (uint32_t window = 0; window <= 150; window += 50)
+        LNL_TRY(check_attn_shares(n_tok, position, window, error));
   return LNL_OK;
 }
 

@@ -29,14 +29,16 @@ static header model_header(const char *model) {
 
 static void unsupported(void **state) {
   (void)state;
-  static const char *const models[] = {"bert", "t5", "rwkv", "plamo2", "gemma4", "", "LLAMA"};
+  static const char *const models[] = {"rwkv", "plamo2", "whitespace", "hybriddna", "", "LLAMA"};
   for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
     char quoted[32] = "\"";
     strcat(strcat(quoted, models[i]), "\"");
     expect_refused(model_header(models[i]), LNL_UNSUPPORTED_TOKENIZER, quoted);
   }
-  expect_refused(bpe_header((bpe_options){.pre = "tekken"}), LNL_UNSUPPORTED_TOKENIZER, "\"tekken\"");
+  expect_refused(bpe_header((bpe_options){.pre = "youtu"}), LNL_UNSUPPORTED_TOKENIZER, "\"youtu\"");
   expect_refused(bpe_header((bpe_options){.pre = "qwen"}), LNL_UNSUPPORTED_TOKENIZER, "command-r");
+  expect_refused(bpe_header((bpe_options){.pre = "gpt-2 phi-2"}), LNL_UNSUPPORTED_TOKENIZER, "qwen35");
+  expect_refused(bpe_header((bpe_options){.pre = " "}), LNL_UNSUPPORTED_TOKENIZER, "gpt-4o");
   expect_refused(bpe_header((bpe_options){.pre = "llama-bpe2"}), LNL_UNSUPPORTED_TOKENIZER, "starcoder");
 
   /* none at all is fine */
@@ -173,10 +175,13 @@ static void colliding_texts_are_refused(void **state) {
 
 static void each_allocation_fails(void **state) {
   (void)state;
-  for (int which = 0; which < 3; which++) {
-    header h =
-        which == 0 ? spm_header() : bpe_header((bpe_options){.pre = which == 1 ? "llama-bpe" : "gpt-2"});
-    key_u32(&h, "tokenizer.ggml.bos_token_id", 1);
+  for (int which = 0; which < 6; which++) {
+    header h = which == 0   ? spm_header()
+               : which == 3 ? wpm_header()
+               : which == 4 ? ugm_header(true)
+               : which == 5 ? gemma_header()
+                            : bpe_header((bpe_options){.pre = which == 1 ? "llama-bpe" : "gpt-2"});
+    if (which < 3) key_u32(&h, "tokenizer.ggml.bos_token_id", 1);
     loaded l;
     parse(&l, &h);
     uint64_t live = mem_get_stats().live_blocks;
@@ -209,42 +214,55 @@ static void each_allocation_fails(void **state) {
   }
 }
 
-/* Steps that encoding `count` copies of `part` takes. */
-static uint64_t cost(const tok *t, const char *part, size_t count, uint32_t flags) {
-  size_t bytes = strlen(part) * count;
-  char *text = malloc(bytes + 1);
-  for (size_t i = 0; i < count; i++) memcpy(text + i * strlen(part), part, strlen(part) + 1);
-  tok_work w;
-  memset(&w, 0, sizeof w);
-  assert_int_equal(tok_encode_work(&w, t, text, bytes, flags), LNL_OK);
-  uint64_t steps = w.steps;
-  tok_work_free(&w);
-  free(text);
-  return steps;
-}
-
 static void no_text_is_quadratic(void **state) {
   (void)state;
   static const char *const parts[] = {
       "a",    "aa ", " ", "\n", "ab", "abc",          "<to", "<tool",
       "\xFF", "x",   "=", "'s", "<|", "\xE2\x96\x81", "1",   "\xF0\x9F\x98\x80"};
-  for (int which = 0; which < 3; which++) {
-    header h =
-        which == 0 ? spm_header() : bpe_header((bpe_options){.pre = which == 1 ? "llama-bpe" : "starcoder"});
+  for (int which = 0; which < 6; which++) {
+    header h = which == 0   ? spm_header()
+               : which == 3 ? wpm_header()
+               : which == 4 ? ugm_header(true)
+               : which == 5 ? gemma_header()
+                            : bpe_header((bpe_options){.pre = which == 1 ? "llama-bpe" : "starcoder"});
     loaded l;
     load(&l, &h);
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
       size_t bytes = strlen(parts[i]);
       uint64_t small = cost(l.t, parts[i], 10000, TOK_PARSE_SPECIAL);
       uint64_t large = cost(l.t, parts[i], 40000, TOK_PARSE_SPECIAL);
-      /* at most: a push and a pop for each pair, twice over, and a walk through
-       * the special tokens that begin there; invalid bytes become three */
-      if (large > 40000 * 3 * bytes * 8 || large > 5 * small + 64) {
+      /* at most: a push and a pop for each pair, twice over, a walk through the
+       * special tokens that begin there, and a few looks at each character;
+       * invalid bytes become three */
+      if (large > 40000 * 3 * bytes * 14 || large > 5 * small + 64) {
         fail_msg("vocabulary %d, \"%s\": %llu steps, then %llu", which, parts[i], (unsigned long long)small,
                  (unsigned long long)large);
       }
     }
     unload(&l);
+  }
+}
+
+static void no_split_is_quadratic(void **state) {
+  (void)state;
+  static const char *const parts[] = {
+      "a",   "A",    " ",     "\n",     "1",  "'",           "\xC3\x89",     "\xC3\x89Z",
+      ".",   "!/\n", " \t",   "a ",     "1a", "a1 2",        "\xE4\xBD\xA0", "\xCC\x81",
+      "  a", "\x01", " \x01", "12345.", "/",  "\xE3\x80\x80"};
+  enum { COUNT = 20000 };
+  for (int kind = 0; kind < SPLIT_COUNT; kind++) {
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+      size_t bytes = strlen(parts[i]);
+      char *text = malloc(COUNT * bytes + 1);
+      for (size_t j = 0; j < COUNT; j++) memcpy(text + j * bytes, parts[i], bytes + 1);
+      tok_splitter splitter;
+      splitter_init(&splitter, (tok_split_kind)kind, (lnl_span){(const uint8_t *)text, COUNT * bytes});
+      splitter_steps = 0;
+      for (lnl_span word; splitter_next(&splitter, &word);) assert_true(word.bytes > 0);
+      if (splitter_steps > 32 * COUNT * bytes)
+        fail_msg("family %d, \"%s\": %llu steps", kind, parts[i], (unsigned long long)splitter_steps);
+      free(text);
+    }
   }
 }
 
@@ -255,16 +273,49 @@ static void unicode_tables(void **state) {
   static const struct {
     uint32_t code_point, class;
   } cases[] = {{'a', UNI_LETTER},     {'Z', UNI_LETTER},     {'0', UNI_NUMBER},      {' ', UNI_SPACE},
-               {'\n', UNI_SPACE},     {0x0B, UNI_SPACE},     {0x1C, UNI_OTHER},      {'!', UNI_PUNCT},
-               {'$', UNI_OTHER},      {'_', UNI_PUNCT},      {0x85, UNI_SPACE},      {0xA0, UNI_SPACE},
+               {'\n', UNI_SPACE},     {0x0B, UNI_SPACE},     {0x1C, UNI_CONTROL},    {'!', UNI_PUNCT},
+               {'$', UNI_SYMBOL},     {'_', UNI_PUNCT},      {0x85, UNI_SPACE},      {0xA0, UNI_SPACE},
                {0xAA, UNI_LETTER},    {0xB2, UNI_NUMBER},    {0xBD, UNI_NUMBER},     {0x300, UNI_MARK},
-               {0x660, UNI_NUMBER},   {0x200B, UNI_OTHER},   {0x2028, UNI_SPACE},    {0x2160, UNI_NUMBER},
-               {0x3000, UNI_SPACE},   {0x3001, UNI_PUNCT},   {0x4E00, UNI_LETTER},   {0xD800, UNI_OTHER},
-               {0xFEFF, UNI_OTHER},   {0xFFFD, UNI_OTHER},   {0x1F600, UNI_OTHER},   {0x20000, UNI_LETTER},
+               {0x660, UNI_NUMBER},   {0x200B, UNI_CONTROL}, {0x2028, UNI_SPACE},    {0x2160, UNI_NUMBER},
+               {0x3000, UNI_SPACE},   {0x3001, UNI_PUNCT},   {0x4E00, UNI_LETTER},   {0xD800, UNI_CONTROL},
+               {0xFEFF, UNI_CONTROL}, {0xFFFD, UNI_SYMBOL},  {0x1F600, UNI_SYMBOL},  {0x20000, UNI_LETTER},
                {0x10FFFF, UNI_OTHER}, {0x110000, UNI_OTHER}, {UINT32_MAX, UNI_OTHER}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     if (unicode_class(cases[i].code_point) != cases[i].class)
       fail_msg("U+%04X", (unsigned)cases[i].code_point);
+  }
+  static const struct {
+    uint32_t code_point, lower, base;
+  } maps[] = {{'a', 'a', 'a'},
+              {'Z', 'z', 'Z'},
+              {'[', '[', '['},
+              {0xC9, 0xE9, 'E'},
+              {0xE9, 0xE9, 'e'},
+              {0x100, 0x101, 'A'},
+              {0x101, 0x101, 'a'},
+              {0x130, 'i', 'I'},
+              {0x178, 0xFF, 'Y'},
+              {0x17F, 0x17F, 0x17F},
+              {0x1E9E, 0xDF, 0x1E9E},
+              {0x3A9, 0x3C9, 0x3A9},
+              {0x410, 0x430, 0x410},
+              {0x419, 0x439, 0x418},
+              {0x304C, 0x304C, 0x304B},
+              {0xAC00, 0xAC00, 0x1100},
+              {0xD7A3, 0xD7A3, 0x1112},
+              {0x212B, 0xE5, 'A'},
+              {0x2126, 0x3C9, 0x3A9},
+              {0xF900, 0xF900, 0x8C48},
+              {0x10400, 0x10428, 0x10400},
+              {0x1E921, 0x1E943, 0x1E921},
+              {0x2FA1D, 0x2FA1D, 0x2A600},
+              {0x10FFFF, 0x10FFFF, 0x10FFFF},
+              {UINT32_MAX, UINT32_MAX, UINT32_MAX}};
+  for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++) {
+    if (unicode_lower(maps[i].code_point) != maps[i].lower ||
+        unicode_base(maps[i].code_point) != maps[i].base)
+      fail_msg("U+%04X: lower U+%04X, base U+%04X", (unsigned)maps[i].code_point,
+               (unsigned)unicode_lower(maps[i].code_point), (unsigned)unicode_base(maps[i].code_point));
   }
 }
 
@@ -312,7 +363,8 @@ int main(void) {
       cmocka_unit_test(unsupported),           cmocka_unit_test(damaged),
       cmocka_unit_test(damaged_merges),        cmocka_unit_test(colliding_texts_are_refused),
       cmocka_unit_test(each_allocation_fails), cmocka_unit_test(no_text_is_quadratic),
-      cmocka_unit_test(unicode_tables),        cmocka_unit_test(utf8_both_ways),
+      cmocka_unit_test(no_split_is_quadratic), cmocka_unit_test(unicode_tables),
+      cmocka_unit_test(utf8_both_ways),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,9 +107,26 @@ static float next_random(tensors *t) {
 static void scales_of(uint32_t type, uint32_t block_bytes, uint32_t *at, uint32_t *count) {
   bool two =
       type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q2_K || type == TYPE_Q4_K || type == TYPE_Q5_K;
-  bool at_end = type == TYPE_Q2_K || type == TYPE_Q3_K || type == TYPE_Q6_K;
+  bool at_end =
+      type == TYPE_Q2_K || type == TYPE_Q3_K || type == TYPE_Q6_K || type == TYPE_TQ1_0 || type == TYPE_TQ2_0;
   *count = two ? 2 : 1;
   *at = at_end ? block_bytes - 2 * *count : 0;
+}
+
+/* Scales that are no half of their own; false for other types. */
+static bool put_odd_scales(uint32_t type, uint8_t *block) {
+  if (type == TYPE_MXFP4) {
+    block[0] = 121; /* 2^-6, the block's exponent */
+  } else if (type == TYPE_NVFP4) {
+    memset(block, 0x18, 4); /* 2^-4 each */
+  } else if (type == TYPE_IQ1_M) {
+    const uint16_t half = 0x2400; /* 2^-6, a nibble at the top of each of four fields */
+    for (int i = 0; i < 4; i++)
+      block[49 + 2 * i] = (uint8_t)((block[49 + 2 * i] & 15) | (half >> (4 * i) & 15) << 4);
+  } else {
+    return false;
+  }
+  return true;
 }
 
 /* Random codes, small scales. */
@@ -124,6 +141,7 @@ static void add_blocks(tensors *t, const lnl_form *form, uint64_t count) {
     _Float16 scale = (_Float16)(wide ? 0.003f : form->block_len > 32 ? 0.0005f : 0.03f);
     uint32_t at, scales;
     scales_of(form->type, form->block_bytes, &at, &scales);
+    if (put_odd_scales(form->type, block)) scales = 0;
     for (uint32_t j = 0; j < scales; j++) memcpy(block + at + 2 * j, &scale, 2);
     put(&t->data, block, form->block_bytes);
   }

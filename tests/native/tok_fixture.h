@@ -1,5 +1,5 @@
-/* What the tokenizer tests share: a GGUF header written in memory, two small
- * vocabularies, and a loaded tokenizer. */
+/* What the tokenizer tests share: a GGUF header written in memory, small
+ * vocabularies of each kind, and a loaded tokenizer. */
 #ifndef TOK_FIXTURE_H
 #define TOK_FIXTURE_H
 
@@ -265,6 +265,99 @@ static inline header bpe_header(bpe_options o) {
   }
   key_merges(&h, o.merges);
   return h;
+}
+
+/* WordPiece: lower case as bert-base-uncased has it. */
+static const token wpm_tokens[] = {{"[PAD]", 0, 3},
+                                   {"[UNK]", 0, 3},
+                                   {"[CLS]", 0, 3},
+                                   {"[SEP]", 0, 3},
+                                   {"[MASK]", 0, 3},
+                                   {SP "hello", 0, 1},
+                                   {SP "un", 0, 1},
+                                   {"happy", 0, 1},
+                                   {"happ", 0, 1},
+                                   {"y", 0, 1},
+                                   {SP ",", 0, 1},
+                                   {SP "!", 0, 1},
+                                   {SP "\xE4\xBD\xA0", 0, 1},
+                                   {SP "cafe", 0, 1},
+                                   {SP "+", 0, 1},
+                                   {SP "Hello", 0, 1},
+                                   {SP "caf\xC3\xA9", 0, 1},
+                                   {SP "x", 0, 1},
+                                   {"x", 0, 1},
+                                   {NULL, 0, 0}};
+static inline header wpm_header(void) {
+  header h = {0};
+  key_string(&h, "tokenizer.ggml.model", "bert");
+  key_tokens(&h, wpm_tokens, 3);
+  key_u32(&h, "tokenizer.ggml.bos_token_id", 2);
+  key_u32(&h, "tokenizer.ggml.unknown_token_id", 1);
+  key_u32(&h, "tokenizer.ggml.seperator_token_id", 3);
+  return h;
+}
+
+/* Unigram with a charsmap that makes A to a and AB to " b". */
+static const token ugm_tokens[] = {{"<pad>", 0, 3}, {"</s>", 0, 3}, {"<unk>", 0, 2}, {SP, -2, 1},
+                                   {"a", -3, 1},    {"b", -3, 1},   {"ab", -4, 1},   {SP "a", -4, 1},
+                                   {"abc", -9, 1},  {"c", -4, 1},   {"ba", -7, 1},   {"<0x41>", 0, 6},
+                                   {"xx", -1, 4},   {NULL, 0, 0}};
+enum { CHARSMAP_NODES = 4096 };
+static inline void key_charsmap(header *h, const void *nodes, uint32_t bytes, const char *texts,
+                                size_t text_bytes) {
+  key_array(h, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, 4 + (uint64_t)bytes + text_bytes);
+  put_u32(h, bytes);
+  put(h, nodes, bytes);
+  put(h, texts, text_bytes);
+}
+static inline header ugm_header(bool charsmap) {
+  header h = {0};
+  key_string(&h, "tokenizer.ggml.model", "t5");
+  key_tokens(&h, ugm_tokens, 3);
+  key_bool(&h, "tokenizer.ggml.add_space_prefix", true);
+  if (!charsmap) return h;
+  static uint32_t nodes[CHARSMAP_NODES];
+  nodes[0] = 256u << 10;
+  uint32_t at = 256 ^ 'A';
+  nodes[at] = 'A' | 1u << 8 | 512u << 10; /* a replacement ends here; children at base 512 */
+  nodes[at ^ 512] = 0x80000000u | 1;      /* "a" */
+  uint32_t next = at ^ 512 ^ 'B';
+  nodes[next] = 'B' | 1u << 8 | 1u << 9 | 4u << 10; /* base 4 * 256 */
+  nodes[next ^ 1024] = 0x80000000u | 3;             /* " b" */
+  key_charsmap(&h, nodes, sizeof nodes, "\0a\0 b", 6);
+  return h;
+}
+
+/* Gemma 4: BPE on characters, bytes in hexadecimal. */
+static const token gemma_tokens[] = {{"<pad>", 0, 3},    {"<eos>", 0, 3},     {"<bos>", 0, 3}, ALL_BYTES,
+                                     {SP, 0, 1},         {"a", 0, 1},         {"b", 0, 1},     {"ab", 0, 1},
+                                     {SP "ab", 0, 1},    {SP SP, 0, 1},       {"\n", 0, 1},    {"\n\n", 0, 1},
+                                     {"\xC3\xA9", 0, 1}, {"a\xC3\xA9", 0, 1}, {"<t>", 0, 4},   {NULL, 0, 0}};
+static inline header gemma_header(void) {
+  header h = {0};
+  key_string(&h, "tokenizer.ggml.model", "gemma4");
+  key_string(&h, "tokenizer.ggml.pre", "nobody reads this");
+  key_tokens(&h, gemma_tokens, 3);
+  key_merges(&h, (const char *const[]){"a b", SP " ab", SP " " SP, "a \xC3\xA9", NULL});
+  key_u32(&h, "tokenizer.ggml.bos_token_id", 2);
+  key_bool(&h, "tokenizer.ggml.add_bos_token", false);
+  return h;
+}
+
+/* Steps that encoding `count` copies of `part` takes. */
+static inline uint64_t cost(const tok *t, const char *part, size_t count, uint32_t flags) {
+  size_t bytes = strlen(part) * count;
+  char *text = malloc(bytes + 1);
+  for (size_t i = 0; i < count; i++) memcpy(text + i * strlen(part), part, strlen(part) + 1);
+  tok_work w;
+  memset(&w, 0, sizeof w);
+  splitter_steps = 0;
+  assert_int_equal(tok_encode_work(&w, t, text, bytes, flags), LNL_OK);
+  uint64_t steps = w.steps + splitter_steps;
+  tok_work_free(&w);
+  free(text);
+  return steps;
 }
 
 #endif

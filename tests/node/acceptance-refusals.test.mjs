@@ -66,7 +66,7 @@ const sparse = (model, name) => {
 const refused = {
   'an unknown architecture': [setKey('general.architecture', 'string', 'lxxma'), 'UNSUPPORTED_ARCHITECTURE', /lxxma/],
   'no architecture': [dropKey('general.architecture'), 'MISSING_KEY', /general\.architecture/],
-  'an unsupported tensor type': [setTensor('blk.1.ffn_up.weight', { type: 'IQ3_S', values: undefined }), 'UNSUPPORTED_TYPE', /blk\.1\.ffn_up\.weight/, /IQ3_S/i],
+  'an unsupported tensor type': [setTensor('blk.1.ffn_up.weight', { type: 'F64', values: undefined }), 'UNSUPPORTED_TYPE', /blk\.1\.ffn_up\.weight/, /F64/i],
   'a missing key': [dropKey('llama.attention.head_count'), 'MISSING_KEY', /llama\.attention\.head_count/],
   'a key of the wrong type': [setKey('llama.block_count', 'string', 'four'), 'MISSING_KEY', /llama\.block_count/],
   'no epsilon': [dropKey('llama.attention.layer_norm_rms_epsilon'), 'MISSING_KEY', /layer_norm_rms_epsilon/],

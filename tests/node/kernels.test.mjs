@@ -62,7 +62,8 @@ for (const name of MODULES) {
       assert.ok(stored, `no fixture for ${form}`);
       for (const variant of ['', '.im']) {
         const file = fixture('quant', `${stored}${variant}.bin`);
-        if (variant && !fs.existsSync(file)) continue;
+        // an unweighted type has no importance matrix; some types do not go without
+        if (!fs.existsSync(file) && (variant || manifest.types[stored].requires_imatrix)) continue;
         const bin = fs.readFileSync(file);
         const expected = fs.readFileSync(fixture('quant', `${stored}${variant}.f32`));
         assert.equal(bin.length, exports.form_bytes(i, values));

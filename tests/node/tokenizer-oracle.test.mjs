@@ -1,177 +1,100 @@
-// Tokenizers against llama.cpp, id by id: every vocabulary of its test suite
-// whose family we have, its own test texts, and generated texts with a fixed
-// seed. Skipped where node-llama-cpp (or git, which unpacks its sources) is not
-// there; with CI set both must be.
+// Tokenizers against llama.cpp, id by id: every vocabulary of its test suite,
+// its own test texts, and ten thousand generated ones for each (a hundredth of
+// that with LINEAL_QUICK=1). Skipped where node-llama-cpp (or git, which unpacks
+// its sources) is not there; with CI set both must be.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import fs from 'node:fs';
-import { createRequire } from 'node:module';
-import path from 'node:path';
 import { after, test } from 'node:test';
 import { openTokenizer } from '../../js-glue/index.js';
 import { BUNDLED, temporary } from '../lib/fixtures.mjs';
-import { disposeOracle, loadOracle } from '../lib/oracle.mjs';
+import { rewriteVocabulary } from '../lib/gguf-edit.mjs';
+import { llamaVocabularies, recorded } from '../lib/llama-sources.mjs';
+import { disposeOracle, loadOracle, shrink, withTokenizers } from '../lib/oracle.mjs';
+import { randomSource, randomText } from '../lib/texts.mjs';
 
-const TEXTS_PER_VOCABULARY = 400;
-const VOCABULARIES = [
-  'llama-spm', 'phi-3', 'baichuan', 'llama-bpe', 'qwen2', 'qwen35', 'gpt-2', 'starcoder', 'refact', 'command-r',
-  'mpt', 'aquila', 'gpt-neox', // the last two name no `pre`: "default"
+const TEXTS_PER_VOCABULARY = process.env.LINEAL_QUICK ? 100 : 10_000;
+/** Those whose recorded ids come with the sources: none may get lost. */
+const RECORDED = [
+  'bert-bge', 'command-r', 'deepseek-coder', 'deepseek-llm', 'falcon', 'gemma-4', 'gpt-2', 'llama-bpe', 'llama-spm',
+  'mpt', 'phi-3', 'qwen2', 'qwen35', 'refact', 'starcoder',
 ];
 
 const oracle = await loadOracle();
 let skip = oracle ? false : 'node-llama-cpp is not installed for this machine';
-let models;
-if (!skip) {
-  try {
-    models = unpackModels();
-  } catch (error) {
-    skip = `llama.cpp's sources cannot be unpacked: ${error.message.split('\n')[0]}`;
-  }
+let vocabularies = [];
+try {
+  vocabularies = llamaVocabularies();
+} catch (error) {
+  skip ||= `llama.cpp's sources cannot be unpacked: ${error.message.split('\n')[0]}`;
 }
 if (skip && process.env.CI) throw new Error(skip);
 after(disposeOracle);
 
-/** The models folder of the sources that node-llama-cpp ships as a git bundle. */
-function unpackModels() {
-  const entry = createRequire(import.meta.url).resolve('node-llama-cpp');
-  const root = path.join(entry.slice(0, entry.lastIndexOf('node-llama-cpp')), 'node-llama-cpp');
-  const folder = temporary('llama.cpp');
-  const quiet = { stdio: ['ignore', 'ignore', 'pipe'] };
-  execFileSync('git', ['clone', '--quiet', '--no-checkout', path.join(root, 'llama/gitRelease.bundle'), folder], quiet);
-  execFileSync('git', ['-C', folder, 'checkout', '--quiet', 'HEAD', '--', 'models'], quiet);
-  return path.join(folder, 'models');
+/** Fails with the shortest text on which both sides differ. */
+async function check(compare, text, parseSpecial) {
+  if (await compare(text, parseSpecial)) return;
+  const least = await shrink(text, async (part) => !await compare(part, parseSpecial));
+  assert.fail(`${JSON.stringify(least)} (of ${JSON.stringify(text)}), parseSpecial ${parseSpecial}`);
 }
 
-// --- texts ---------------------------------------------------------------------
-
-/** Numbers in [0, n), the same ones on every run. @param {number} seed */
-function randomSource(seed) {
-  let state = seed;
-  return (n) => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return Math.floor((state / 2 ** 32) * n);
-  };
-}
-
-const WORDS = [
-  ...('the quick Brown fox I\'ll WE\'RE don\'t DON\'T you\'Ve they\'D he\'s HE\'S it\'M \'tis o\'clock rock\'n\'roll'
-    + ' naïve café Übermaß straße Привет мир Ελλάδα 你好世界 こんにちは 東京タワー 한국어 مرحبا שלום नमस्ते สวัสดี'
-    + ' tiếng Việt 🚀 👩‍👩‍👧‍👦 👨🏽‍💻 🏳️‍🌈 🇩🇪 e\u0301\u0302 a\u0316 ∑∞≠ 𝔘𝔫𝔦 ½ ² ٣٤٥ 二三 Ⅷ x86_64 foo_bar() {return 0;} <html> </html>'
-    + ' // TODO: #include <stdio.h> a->b ++i && || == != <= >= 0x1F 3.14159 1,234,567.89 1e-9 $100 €50 50% @user'
-    + ' #tag http://example.com/?q=1&r=2 \\n ... --- ___ *** ▁ ſ İ ı ﬁ Ǆ <0x41> [PAD] <|im_end|> </s> <s> <unk>').split(' '),
-  '\u00a0', '\u2003', '\u3000', '\u0085', '\u200b', '\ufeff', '\u00ad', '\ud83d', '\udc00', '\u0000', '\u0001',
-];
-const SEPARATORS = [
-  ' ', ' ', ' ', '  ', '   ', '        ', '\n', '\n\n', '\r\n', '\t', '\t\t', ' \n ', ' \t', '\n \n', '\v', '\f', '', '',
-  '\u00a0', '\u3000', '.', ',', '\'', '"', '-',
-];
-const RUNS = [' ', '\n', '\t', 'a', '=', '-', '\r', '▁', '0', '9', '😀', '\'', '.', '\u0301', '<', '|'];
-const ALPHABETS = ['ab ', ' \n\ta', '\'sStTrReElLvVdDmM ', '01 a.', '<|>a ', '._-/ \n'];
-/** Blocks whose characters have been in Unicode for long: tables of any recent version agree. */
-const BLOCKS = [[0x20, 0x7e], [0xa1, 0x17f], [0x300, 0x362], [0x391, 0x3a1], [0x400, 0x481], [0x5d0, 0x5ea], [0x620, 0x65f],
-  [0x904, 0x939], [0xe01, 0xe3a], [0x1100, 0x11ff], [0x2010, 0x2027], [0x2070, 0x2071], [0x20a0, 0x20b5],
-  [0x2150, 0x2188], [0x2190, 0x23e7], [0x2460, 0x24ff], [0x3041, 0x3096], [0x30a1, 0x30fa], [0x4e00, 0x9fa5],
-  [0xac00, 0xd7a3], [0xff01, 0xff5e], [0x1d400, 0x1d454], [0x1f300, 0x1f320], [0x1f600, 0x1f64f], [0x20000, 0x2a6d6]];
-
-/** @param {(n: number) => number} random @param {string[]} specials */
-function randomText(random, specials) {
-  /** @template T @param {T[] | string} list */
-  const pick = (list) => list[random(list.length)];
-  const repeat = (n, make) => Array.from({ length: n }, make).join('');
-  const length = pick([1, 2, 3, 5, 8, 13, 30]);
-  const kind = random(10);
-  if (kind < 5) {
-    return repeat(length, () => pick(WORDS) + pick(SEPARATORS)
-      + (random(10) === 0 ? pick(specials) + pick(['', ' ', '\n', '  x']) : '')
-      + (random(20) === 0 ? String(random(10 ** (1 + random(9)))) : ''));
-  }
-  if (kind === 5) return pick(['', 'x']) + pick(RUNS).repeat(1 + random(200)) + pick(['', 'x', ' x', '\n']);
-  if (kind < 8) {
-    return repeat(3 * length, () => {
-      const [first, last] = pick(BLOCKS);
-      return String.fromCodePoint(first + random(last - first + 1));
-    });
-  }
-  if (kind === 8) { // whole and broken special tokens
-    return repeat(length, () => {
-      const text = pick(specials);
-      const from = random(3) ? 0 : random(text.length);
-      return text.slice(from, random(3) ? undefined : from + random(text.length)) + pick(['', ' ', 'a', '\n', '<', '|', '  ']);
-    });
-  }
-  const alphabet = pick(ALPHABETS);
-  return repeat(4 * length, () => pick(alphabet));
-}
-
-// --- comparison ------------------------------------------------------------------
-
-/** Both sides on one file; check(compare, specials) does the comparing. */
-async function withVocabulary(file, check) {
-  const model = await oracle.llama.loadModel({ modelPath: file, vocabOnly: true });
-  const ours = await openTokenizer(file, { worker: false });
-  try {
-    const specials = [];
-    for (let id = 0; id < ours.vocabSize && specials.length < 400; id++) {
-      const text = model.isSpecialToken(id) ? model.detokenize([id], true) : '';
-      if (text) specials.push(text);
-    }
-    let compared = 0;
-    const compare = async (text) => {
-      for (const parseSpecial of [false, true]) {
-        const wanted = [...model.tokenize(text, parseSpecial)];
-        const got = [...await ours.encode(text, { addSpecial: false, parseSpecial })];
-        assert.deepEqual(got, wanted, `${JSON.stringify(text)}, parseSpecial ${parseSpecial}`);
-        compared++;
-      }
-    };
-    await check(compare, specials.length ? specials : ['<s>'], model, ours);
-    assert.ok(compared >= TEXTS_PER_VOCABULARY);
-  } finally {
-    await ours.close();
-    await model.dispose();
-  }
-}
-
-async function compareGenerated(compare, specials, seed) {
+async function checkGenerated({ compare, specials }, seed, count = TEXTS_PER_VOCABULARY) {
   const random = randomSource(seed);
-  for (let i = 0; i < TEXTS_PER_VOCABULARY; i++) await compare(randomText(random, specials));
-}
-
-/** The texts of a .inp file with the ids of its .out file. */
-function recorded(file) {
-  if (!fs.existsSync(`${file}.inp`)) return [];
-  const ids = fs.readFileSync(`${file}.out`, 'utf8').split('\n').slice(0, -1);
-  const texts = fs.readFileSync(`${file}.inp`, 'utf8').split('\n__ggml_vocab_test__\n').slice(0, ids.length);
-  assert.ok(texts.length > 40);
-  return texts.map((text, i) => ({ text, ids: ids[i].split(' ').filter(Boolean).map(Number) }));
+  for (let i = 0; i < count; i++) await check(compare, randomText(random, specials), i % 2 === 1);
 }
 
 test('the bundled model: generated texts', { skip }, async () => {
-  await withVocabulary(BUNDLED, (compare, specials) => compareGenerated(compare, specials, 1));
+  await withTokenizers(oracle, BUNDLED, openTokenizer, (sides) => checkGenerated(sides, 1));
 });
 
-for (const [index, name] of VOCABULARIES.entries()) {
+test('all recorded sets are there', { skip }, () => {
+  const names = vocabularies.filter(({ file }) => recorded(file).length > 40).map(({ name }) => name);
+  assert.deepEqual(names.sort(), RECORDED);
+});
+
+for (const [index, { name, file }] of vocabularies.entries()) {
   test(`${name}: recorded and generated texts`, { skip }, async () => {
-    const file = path.join(models, `ggml-vocab-${name}.gguf`);
-    await withVocabulary(file, async (compare, specials, model, ours) => {
+    await withTokenizers(oracle, file, openTokenizer, async (sides) => {
+      const { compare, model, ours } = sides;
       for (const { text, ids } of recorded(file)) {
         assert.deepEqual([...await ours.encode(text, { addSpecial: false })], ids, JSON.stringify(text));
-        await compare(text);
+        await check(compare, text, true);
       }
-      await compareGenerated(compare, specials, 100 + index);
+      await checkGenerated(sides, 100 + index);
       const bos = model.tokens.shouldPrependBosToken ? [model.tokens.bos] : [];
-      const eos = model.tokens.shouldAppendEosToken ? [model.tokens.eos] : [];
-      assert.deepEqual([...await ours.encode('a b')], [...bos, ...model.tokenize('a b'), ...eos]);
+      const last = name === 'bert-bge' ? model.tokens.sep : model.tokens.shouldAppendEosToken ? model.tokens.eos : null;
+      assert.deepEqual([...await ours.encode('a b')], [...bos, ...model.tokenize('a b'), last].filter((id) => id !== null));
     });
+  });
+}
+
+/** What no file of the suite has: other options of WordPiece and Unigram. 20,000 tokens are enough. */
+const VARIANTS = [
+  ['bert-bge', { 'tokenizer.ggml.normalizer.lowercase': false }],
+  ['bert-bge', { 'tokenizer.ggml.normalizer.strip_accents': false }],
+  ['bert-bge', { 'tokenizer.ggml.normalizer.lowercase': false, 'tokenizer.ggml.normalizer.strip_accents': true }],
+  ['bert-bge', { 'general.name': 'Modern-BERT' }],
+  ['nomic-bert-moe', { 'tokenizer.ggml.precompiled_charsmap': null, 'tokenizer.ggml.remove_extra_whitespaces': false }],
+  ['nomic-bert-moe', { 'tokenizer.ggml.add_space_prefix': false, 'general.architecture': 'bert' }],
+  ['nomic-bert-moe', { 'tokenizer.ggml.add_space_prefix': true, 'tokenizer.ggml.remove_extra_whitespaces': false }],
+  ['llama-spm', { 'tokenizer.ggml.add_space_prefix': false }],
+];
+for (const [index, [name, keys]] of VARIANTS.entries()) {
+  const shown = Object.entries(keys).map(([key, value]) => `${key.replace('tokenizer.ggml.', '')} ${value}`).join(', ');
+  test(`${name} with ${shown}`, { skip }, async () => {
+    const file = temporary(`variant-${index}.gguf`);
+    rewriteVocabulary(vocabularies.find((vocabulary) => vocabulary.name === name).file, file, keys, 20_000);
+    await withTokenizers(oracle, file, openTokenizer, (sides) => checkGenerated(sides, 200 + index, TEXTS_PER_VOCABULARY / 10));
+    fs.rmSync(file);
   });
 }
 
 test('long texts, the worst ones among them', { skip }, async () => {
   const size = 1 << 18;
-  const english = fs.readFileSync(path.join(models, 'ggml-vocab-gpt-2.gguf.inp'), 'utf8');
+  const files = Object.fromEntries(vocabularies.map(({ name, file }) => [name, file]));
+  const english = fs.readFileSync(`${files['gpt-2']}.inp`, 'utf8');
   const texts = [english.repeat(size / english.length + 1).slice(0, size), 'a'.repeat(size), ' '.repeat(size), '\n'.repeat(size)];
-  for (const name of ['llama-spm', 'llama-bpe']) {
-    const ours = await openTokenizer(path.join(models, `ggml-vocab-${name}.gguf`), { worker: false });
+  for (const name of ['llama-spm', 'llama-bpe', 'gemma-4']) {
+    const ours = await openTokenizer(files[name], { worker: false });
     for (const text of texts) {
       const start = performance.now();
       const ids = await ours.encode(text, { addSpecial: false });

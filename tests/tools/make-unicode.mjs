@@ -1,106 +1,141 @@
 #!/usr/bin/env node
 /**
- * Writes src/unicode.c from the Unicode properties of this Node:
- *   node tests/tools/make-unicode.mjs > src/unicode.c
- * The table holds one uint32 for each range: first code point << 3 | class,
- * and a range ends where the next one begins.
+ * Writes src/unicode.inc, the tables of src/unicode.c, from the Unicode data of
+ * this Node:
+ *   node tests/tools/make-unicode.mjs > src/unicode.inc
+ * Tables are byte strings, read from the nearest block start before the code
+ * point: every BLOCK entries the index has where the block begins.
  */
-const classes = [
-  ['LETTER', /\p{L}/u],
-  ['NUMBER', /\p{N}/u],
-  ['SPACE', /\p{White_Space}/u],
-  ['MARK', /\p{M}/u],
-  ['PUNCT', /\p{P}/u],
-];
+const BLOCK = 32;
+const CODE_POINTS = 0x110000;
+// The order of the UNI_ bits; OTHER comes first and is what matches nothing.
+// White space wins over the general category.
+const CLASSES = [/\p{L}/u, /\p{N}/u, /\p{White_Space}/u, /\p{M}/u, /\p{P}/u, /\p{S}/u, /[\p{Cc}\p{Cf}\p{Co}\p{Cs}]/u];
+const SPACE = 2;
 
-/** Index into the UNI_ bits: 0 OTHER, then the order above. @param {number} codePoint */
+/** Index of the UNI_ bit. @param {number} codePoint */
 function classOf(codePoint) {
   const text = String.fromCodePoint(codePoint);
-  return classes.findIndex(([, pattern]) => pattern.test(text)) + 1;
+  return 1 + (CLASSES[SPACE].test(text) ? SPACE : CLASSES.findIndex((pattern) => pattern.test(text)));
 }
 
-const ranges = [];
-for (let codePoint = 0, last = -1; codePoint < 0x110000; codePoint++) {
-  const found = classOf(codePoint);
-  if (found !== last) ranges.push(codePoint * 8 + found);
-  last = found;
+/** @typedef {{ first: number, bytes: (start: boolean) => number[] }} Entry */
+
+/** Entries as one table with its index. @param {Entry[]} entries */
+function pack(entries) {
+  const bytes = [];
+  const starts = [];
+  const offsets = [];
+  entries.forEach((entry, i) => {
+    const begins = i % BLOCK === 0;
+    if (begins) {
+      starts.push(entry.first);
+      offsets.push(bytes.length);
+    }
+    bytes.push(...entry.bytes(begins));
+  });
+  offsets.push(bytes.length);
+  return { bytes, starts, offsets };
 }
+
+/** Class << 5 | length - 1, or 29, 30, 31 and one, two or three bytes of length. */
+function classTable() {
+  const ranges = [];
+  for (let codePoint = 0, last = -1; codePoint < CODE_POINTS; codePoint++) {
+    const found = classOf(codePoint);
+    if (found !== last) ranges.push({ first: codePoint, found, count: 0 });
+    ranges.at(-1).count++;
+    last = found;
+  }
+  return pack(ranges.map(({ first, found, count }) => {
+    const extra = count <= 29 ? 0 : count < 0x100 ? 1 : count < 0x10000 ? 2 : 3;
+    const low = Array.from({ length: extra }, (_, i) => (count >> (8 * i)) & 255);
+    return { first, bytes: () => [(found << 5) | (extra ? 28 + extra : count - 1), ...low] };
+  }));
+}
+
+/** Seven bits a byte, the lowest first. @param {number} n @returns {number[]} */
+const varint = (n) => (n < 128 ? [n] : [(n & 127) | 128, ...varint(n >> 7)]);
+
+/** Signed numbers as unsigned ones, small ones small. @param {number} n */
+const zigzag = (n) => (n < 0 ? -2 * n - 1 : 2 * n);
+
+/**
+ * What maps to something else: gap to the end of the entry before << 2 | form
+ * (0 one code point, 1 a run, 2 every other code point), the count of a run
+ * minus 2, and the difference to the value of the entry before. The value is
+ * the target itself, or (`relative`) target minus code point.
+ * @param {(text: string) => string} map @param {boolean} relative
+ */
+function mapTable(map, relative) {
+  const runs = [];
+  for (let codePoint = 0; codePoint < CODE_POINTS; codePoint++) {
+    if (codePoint >> 11 === 0x1b) continue; // surrogates
+    const target = map(String.fromCodePoint(codePoint)).codePointAt(0);
+    if (target === codePoint) continue;
+    const value = relative ? target - codePoint : target;
+    const run = runs.at(-1);
+    const step = run && codePoint - (run.first + run.step * (run.count - 1));
+    if (run && run.value === value && (run.count > 1 ? step === run.step : step === 1 || (relative && step === 2))) {
+      run.step = step;
+      run.count++;
+    } else {
+      runs.push({ first: codePoint, step: 1, count: 1, value });
+    }
+  }
+  return pack(runs.map((run, i) => {
+    const before = runs[i - 1];
+    return {
+      first: run.first,
+      bytes: (begins) => [
+        ...varint(((begins ? 0 : run.first - (before.first + before.step * (before.count - 1)) - 1) << 2)
+          | (run.count > 1 ? run.step : 0)),
+        ...(run.count > 1 ? varint(run.count - 2) : []),
+        ...varint(zigzag(run.value - (begins ? 0 : before.value))),
+      ],
+    };
+  }));
+}
+
+/** @param {number[]} numbers */
+function rows(numbers) {
+  let text = '';
+  let line = '   ';
+  for (const n of numbers) {
+    if (line.length + `${n}`.length > 107) {
+      text += `${line}\n`;
+      line = '   ';
+    }
+    line += ` ${n},`;
+  }
+  return `${text}${line}\n`;
+}
+
+const tables = {
+  class: classTable(),
+  lower: mapTable((text) => text.toLowerCase(), true),
+  nfd: mapTable((text) => text.normalize('NFD'), false),
+};
+const size = ({ bytes, starts }) => bytes.length + 6 * starts.length;
 const ascii = Array.from({ length: 128 }, (_, codePoint) => 1 << classOf(codePoint));
 
-/** @param {number[]} numbers @param {number} perLine @param {(n: number) => string} show */
-function rows(numbers, perLine, show) {
-  let text = '';
-  for (let i = 0; i < numbers.length; i += perLine) {
-    text += `    ${numbers.slice(i, i + perLine).map(show).join(', ')},\n`;
-  }
-  return text;
+let out = `/* Generated by tests/tools/make-unicode.mjs from Unicode ${process.versions.unicode}; do not edit.
+ * Sizes in bytes: ${Object.entries(tables).map(([name, table]) => `${name} ${size(table)}`).join(', ')}, ascii 128. */
+`;
+for (const [name, { bytes, starts, offsets }] of Object.entries(tables)) {
+  out += `
+static const uint8_t ${name}_bytes[${bytes.length}] = {
+${rows(bytes)}};
+static const uint32_t ${name}_starts[${starts.length}] = {
+${rows(starts)}};
+static const uint16_t ${name}_offsets[${offsets.length}] = {
+${rows(offsets)}};
+static const unicode_table ${name}_table = {${name}_bytes, ${name}_starts, ${name}_offsets, ${starts.length}};
+`;
 }
-
-process.stdout.write(`/* Generated by tests/tools/make-unicode.mjs from Unicode ${process.versions.unicode}; do not edit the tables.
- * Sizes: ranges ${ranges.length} * 4 = ${ranges.length * 4} bytes, ascii 128 bytes. */
-#include "unicode.h"
-
-/* clang-format off */
-/* First code point << 3 | class index; sorted. */
-static const uint32_t range_table[${ranges.length}] = {
-${rows(ranges, 10, (n) => `0x${n.toString(16)}`)}};
-
+out += `
 /* Class bits of U+0000 to U+007F, which most text consists of. */
-static const uint8_t ascii_table[128] = {
-${rows(ascii, 32, String)}};
-/* clang-format on */
-
-uint32_t unicode_class(uint32_t code_point) {
-  if (code_point < 128) return ascii_table[code_point];
-  if (code_point > 0x10FFFF) return UNI_OTHER;
-  uint32_t wanted = code_point << 3 | 7;
-  uint32_t low = 0;
-  uint32_t high = sizeof range_table / sizeof range_table[0];
-  while (high - low > 1) { /* range_table[low] <= wanted < range_table[high] */
-    uint32_t middle = (low + high) / 2;
-    if (range_table[middle] <= wanted)
-      low = middle;
-    else
-      high = middle;
-  }
-  return 1u << (range_table[low] & 7);
-}
-
-static bool continues(const uint8_t *text, size_t bytes, size_t length) {
-  if (bytes < length) return false;
-  for (size_t i = 1; i < length; i++) {
-    if ((text[i] & 0xC0) != 0x80) return false;
-  }
-  return true;
-}
-
-size_t utf8_decode(const uint8_t *text, size_t bytes, uint32_t *code_point) {
-  uint32_t first = text[0];
-  if (first < 0x80) {
-    *code_point = first;
-    return 1;
-  }
-  size_t length = utf8_length(text[0]);
-  *code_point = 0xFFFD;
-  if (length == 1 || first > 0xF7 || !continues(text, bytes, length)) return 1;
-  uint32_t value = first & (0x7Fu >> length);
-  for (size_t i = 1; i < length; i++) value = value << 6 | (text[i] & 0x3F);
-  if (value > 0x10FFFF) return 1;
-  *code_point = value;
-  return length;
-}
-
-size_t utf8_encode(uint32_t code_point, uint8_t dst[4]) {
-  if (code_point < 0x80) {
-    dst[0] = (uint8_t)code_point;
-    return 1;
-  }
-  size_t length = code_point < 0x800 ? 2 : code_point < 0x10000 ? 3 : 4;
-  for (size_t i = length - 1; i > 0; i--) {
-    dst[i] = (uint8_t)(0x80 | (code_point & 0x3F));
-    code_point >>= 6;
-  }
-  dst[0] = (uint8_t)(0xF00u >> length | code_point);
-  return length;
-}
-`);
+const uint8_t unicode_ascii[128] = {
+${rows(ascii)}};
+`;
+process.stdout.write(out);

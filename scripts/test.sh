@@ -16,7 +16,7 @@ step() { # step NAME COMMAND...
 }
 
 # A file that hangs is ended by the limit instead of hanging the run.
-node_test=(timeout --kill-after=10 600 node --test --test-reporter=spec --test-timeout=300000)
+node_test=(timeout --kill-after=10 1500 node --test --test-reporter=spec --test-timeout=600000)
 
 # The tests of one kind, or nothing at all while there are none.
 node_tests() { # node_tests FOLDER CONCURRENCY

@@ -220,6 +220,41 @@ export const ARCHITECTURES = {
       'tied': TIED,
     }),
   },
+  'lfm2moe': {
+    arch: 'lfm2moe', layers: 5, kvHeads: [0, 0, 2, 0, 2], qkNorm: 'head', convolution: 3, outputNorm: 'token_embd_norm',
+    experts: { count: 6, used: 2, ff: 40, choiceBias: true, dense: 2 }, keys: { 'expert_gating_func': u32(2) },
+    variants: several({
+      'softmax': { keys: { 'expert_gating_func': u32(1) } },
+      'odd head count': { ...ODD_HEADS, kvHeads: [0, 1, 0, 0, 1] },
+      'no dense layers': { experts: { count: 6, used: 3, ff: 40, choiceBias: true, dense: 0 } },
+    }),
+  },
+  'arcee': { arch: 'arcee', ffn: 'plain', variants: several(SHAPES, HEADS, { 'tied': TIED }) },
+  'internlm2': { arch: 'internlm2', variants: several(SHAPES, { 'as many kv heads': NO_GROUPS }) },
+  'exaone': {
+    arch: 'exaone', variants: several(SHAPES, HEADS, { 'rope: factors of Llama 3': { rope: { freqs: llama3RopeFreqs(12) } } }),
+  },
+  'seed_oss': {
+    arch: 'seed_oss', ffnNorm: false, postNorm: true, variants: several(SHAPES, HEADS, { 'biases': { qkvBias: true } }),
+  },
+  'olmoe': {
+    arch: 'olmoe', qkNorm: 'row', heads: 4, kvHeads: 4, experts: EXPERTS,
+    variants: several({
+      'odd head count': { ...ODD_HEADS, kvHeads: 3 }, 'three of five experts': { experts: { count: 5, used: 3 } },
+    }),
+  },
+  'command-r': {
+    arch: 'command-r', norm: 'layer', ffnNorm: false, output: 'tied', keys: { 'logit_scale': f32(0.9) },
+    variants: several(SHAPES, { 'norms of q and k': { qkNorm: 'heads', layers: 64, width: 24, heads: 2, kvHeads: 1, ff: 32 } }),
+  },
+  'gptneox': {
+    arch: 'gptneox', norm: 'layer', normBias: true, qkv: 'fused', qkvBias: true, outBias: true, ffn: 'plain', ffnBias: true,
+    rope: { dims: 4 }, half: true, heads: 4, kvHeads: 4, keys: { 'use_parallel_residual': ['bool', true] },
+    variants: several({
+      'odd head count': { ...ODD_HEADS, kvHeads: 3 },
+      'one after the other': { keys: { 'use_parallel_residual': ['bool', false] } },
+    }),
+  },
   'gemma': {
     arch: 'gemma', ...gemmaLike,
     variants: several(NO_GELU, { 'odd head count': { width: 36, heads: 3, kvHeads: 1, head: 12, ff: 50 } }),

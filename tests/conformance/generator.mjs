@@ -165,9 +165,10 @@ function feedForward(t, s, p) {
 }
 
 function experts(t, s, p) {
-  const { count, ff = s.ff, shared, sharedGate, bias } = s.experts;
+  const { count, ff = s.ff, shared, sharedGate, bias, choiceBias } = s.experts;
   t.matrix(`${p}ffn_gate_inp.weight`, s.width, count, 1.5);
   if (bias) t.vector(`${p}ffn_gate_inp.bias`, count, 0.5);
+  if (choiceBias) t.vector(`${p}exp_probs_b.bias`, count, 0.3);
   for (const [name, k, rows] of [['gate', s.width, ff], ['up', s.width, ff], ['down', ff, s.width]]) {
     t.matrix(`${p}ffn_${name}_exps.weight`, k, rows, s.ffnGain, [count]);
     if (bias) t.vector(`${p}ffn_${name}_exps.bias`, [rows, count], 0.3);
@@ -187,7 +188,7 @@ function block(t, s, i, headSize, kvHeads) {
   if (s.bertNorms) norm(t, `${p}attn_output_norm`, s.width, true);
   if (s.postNorm) norm(t, `${p}post_attention_norm`, s.width, false);
   if (s.ffnNorm) norm(t, `${p}ffn_norm`, s.width, s.normBias);
-  if (s.experts) experts(t, s, p);
+  if (s.experts && i >= (s.experts.dense ?? 0)) experts(t, s, p);
   else feedForward(t, s, p);
   if (s.ffnPostNorm) norm(t, `${p}post_ffw_norm`, s.width, false);
   if (s.bertNorms) norm(t, `${p}layer_output_norm`, s.width, true);
@@ -248,6 +249,7 @@ export function describedModel(description) {
   if (s.experts) {
     keys.push(['expert_count', 'u32', s.experts.count], ['expert_used_count', 'u32', s.experts.used]);
     if (s.experts.ff) keys.push(['expert_feed_forward_length', 'u32', s.experts.ff]);
+    if (s.experts.dense) keys.push(['leading_dense_block_count', 'u32', s.experts.dense]);
     if (s.experts.shared) keys.push(['expert_shared_feed_forward_length', 'u32', s.experts.shared]);
   }
   if (s.convolution) keys.push(['shortconv.l_cache', 'u32', s.convolution]);

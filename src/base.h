@@ -22,7 +22,7 @@ const char *lnl_status_remedy(lnl_status status);
 
 /* The last failure of an object: status and a message that names the thing
  * at fault (key, tensor, number). Filled by error_set, read by the host. */
-enum { LNL_ERROR_MESSAGE_BYTES = 512 };
+enum { LNL_ERROR_MESSAGE_BYTES = 1024 };
 typedef struct lnl_error {
   lnl_status status;
   char message[LNL_ERROR_MESSAGE_BYTES]; /* UTF-8, NUL-terminated, truncated if need be */

@@ -136,7 +136,7 @@ static lnl_status check_weight(const lnl_model *model, const lnl_weight *w, lnl_
   const char *name = (const char *)t->name.data;
   if (!w->form) {
     uint32_t count;
-    char list[128] = "";
+    char list[400] = "";
     const lnl_form *forms = form_list(&count);
     for (uint32_t i = 0; i < count; i++) {
       size_t used = strlen(list);
@@ -240,7 +240,7 @@ static lnl_status find_arch(lnl_model *model, const gguf *file, lnl_error *error
   }
   model->arch = arch_find(name);
   if (model->arch) return LNL_OK;
-  char list[512] = "";
+  char list[800] = "";
   uint32_t count;
   const arch_row *rows = arch_list(&count);
   for (uint32_t i = 0; i < count; i++) {

@@ -53,11 +53,8 @@ VEC_INLINE v128_t oai_4(v128_t gate, v128_t up) {
   return wasm_f32x4_mul(gated_4(x, wasm_f32x4_mul(x, wasm_f32x4_splat(OAI_ALPHA))),
                         wasm_f32x4_add(y, wasm_f32x4_splat(1.0f)));
 }
-/* cap tanh(z / cap) = cap - 2 cap / (1 + exp(2 z / cap)) */
-VEC_INLINE v128_t softcap_4(v128_t x, v128_t cap) {
-  const v128_t z = wasm_f32x4_div(x, cap), two = wasm_f32x4_splat(2.0f);
-  const v128_t e = wasm_f32x4_add(wasm_f32x4_splat(1.0f), vec_exp(wasm_f32x4_mul(z, two)));
-  return wasm_f32x4_sub(cap, wasm_f32x4_div(wasm_f32x4_mul(cap, two), e));
+VEC_INLINE v128_t softcap_4(v128_t x, v128_t cap, v128_t inverse) {
+  return wasm_f32x4_mul(vec_tanh(wasm_f32x4_mul(x, inverse)), cap);
 }
 
 /* The tail takes the same path, so that a value does not depend on its place. */
@@ -79,13 +76,13 @@ ACT_VECTOR(gelu_mul, gelu_4)
 ACT_VECTOR(swiglu_oai, oai_4)
 
 void softcap(float *y, const float *x, uint32_t n, float cap) {
-  const v128_t caps = wasm_f32x4_splat(cap);
+  const v128_t caps = wasm_f32x4_splat(cap), inverse = wasm_f32x4_splat(1 / cap);
   uint32_t i = 0;
-  for (; n - i >= 4; i += 4) wasm_v128_store(y + i, softcap_4(wasm_v128_load(x + i), caps));
+  for (; n - i >= 4; i += 4) wasm_v128_store(y + i, softcap_4(wasm_v128_load(x + i), caps, inverse));
   if (i == n) return;
   float tail[4] = {0};
   memcpy(tail, x + i, (n - i) * sizeof(float));
-  wasm_v128_store(tail, softcap_4(wasm_v128_load(tail), caps));
+  wasm_v128_store(tail, softcap_4(wasm_v128_load(tail), caps, inverse));
   memcpy(y + i, tail, (n - i) * sizeof(float));
 }
 

@@ -93,15 +93,8 @@ void attn_scalar(const lnl_attn *a) {
 #if LNL_VEC
 
 /* --- softmax of a tile --------------------------------------------------------------- */
-static VEC_NOINLINE void cap_scores(float *scores, uint32_t begin, uint32_t end, float softcap) {
-  const v128_t cap = wasm_f32x4_splat(softcap), inverse = wasm_f32x4_splat(1 / softcap);
-  for (uint32_t p = begin; p < end; p += 4)
-    wasm_v128_store(scores + p,
-                    wasm_f32x4_mul(vec_tanh(wasm_f32x4_mul(wasm_v128_load(scores + p), inverse)), cap));
-}
-
 VEC_NOINLINE void attn_softmax(float *weights, attn_range seen, attn_row *row, float floor, float unit,
-                               float softcap) {
+                               float cap) {
   const uint32_t begin = seen.begin & ~7u, end = (seen.end + 7) & ~7u;
   memset(weights, 0, begin * sizeof(float));
   memset(weights + end, 0, (ATTN_TILE - end) * sizeof(float));
@@ -111,7 +104,7 @@ VEC_NOINLINE void attn_softmax(float *weights, attn_range seen, attn_row *row, f
   const v128_t scale = wasm_f32x4_splat(row->scale), units = wasm_f32x4_splat(unit);
   for (uint32_t p = begin; p < end; p += 4)
     wasm_v128_store(weights + p, wasm_f32x4_mul(wasm_v128_load(weights + p), scale));
-  if (softcap > 0) cap_scores(weights, begin, end, softcap);
+  if (cap > 0) softcap(weights + begin, weights + begin, end - begin, cap);
   for (uint32_t p = begin; p < seen.begin; p++) weights[p] = -INFINITY; /* weight 0 */
   for (uint32_t p = seen.end; p < end; p++) weights[p] = -INFINITY;
   /* pmax is one instruction where max is eight. It passes over a NaN, which

@@ -61,7 +61,7 @@ static inline attn_range attn_tiles(const attn_row *rows, uint32_t n) {
 /* Turns a tile's scores into exp(score - m) x unit, m being the largest of the
  * scores that are seen and of `floor`; weights [ATTN_TILE] of positions that
  * are not seen become 0. Sets keep and add, and carries largest and total on. */
-void attn_softmax(float *weights, attn_range seen, attn_row *row, float floor, float unit, float softcap);
+void attn_softmax(float *weights, attn_range seen, attn_row *row, float floor, float unit, float cap);
 
 /* At most ATTN_ROWS rows of a kv head over a cache of blocks. */
 void attn_block(const lnl_attn *a, uint32_t kv_head, attn_row *rows, uint32_t n);

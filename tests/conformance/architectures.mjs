@@ -245,7 +245,7 @@ export const ARCHITECTURES = {
   },
   'command-r': {
     arch: 'command-r', norm: 'layer', ffnNorm: false, output: 'tied', keys: { 'logit_scale': f32(0.9) },
-    variants: several(SHAPES, { 'norms of q and k': { qkNorm: 'heads', layers: 64, width: 24, heads: 2, kvHeads: 1, ff: 32 } }),
+    variants: several(SHAPES, { 'norms of q and k': { qkNorm: 'heads', layers: 64, width: 48, heads: 2, kvHeads: 1, ff: 64, epsilon: 0.01 } }),
   },
   'gptneox': {
     arch: 'gptneox', norm: 'layer', normBias: true, qkv: 'fused', qkvBias: true, outBias: true, ffn: 'plain', ffnBias: true,

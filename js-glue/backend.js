@@ -113,6 +113,10 @@ export class LocalBackend {
     return this.#open.memory();
   }
 
+  async explainPlan() {
+    return this.#open.explainPlan();
+  }
+
   async close() {
     const engine = this.#engine;
     this.#engine = undefined;
@@ -338,6 +342,10 @@ export class WorkerBackend {
 
   memory() {
     return this.#rpc.call('memory');
+  }
+
+  explainPlan() {
+    return this.#rpc.call('explainPlan');
   }
 
   async close() {

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { usage } from './cli-options.js';
 import { OutputFile } from './cli-output.js';
 import { profileJson, profileText, writeTrace } from './cli-profile.js';
-import { LinealError, explain, inspect, open, openTokenizer } from './index.js';
+import { LinealError, explain, inspect, memoryMap, open, openTokenizer } from './index.js';
 import { checkPrompt, checkSequence, generateSettings } from './options.js';
 
 /** @typedef {Record<string, any>} Values */
@@ -20,7 +20,19 @@ import { checkPrompt, checkSequence, generateSettings } from './options.js';
 
 const COMMON = ['json', 'quiet', 'help'];
 const HEADER = ['module', 'header', 'timeout', ...COMMON];
-const PLAN = ['context', 'memory', 'kv', 'chunk', 'threads', ...HEADER];
+const PLAN = [
+  'context',
+  'memory',
+  'kv',
+  'kv-k',
+  'kv-v',
+  'host-profile',
+  'hold',
+  'tensor',
+  'chunk',
+  'threads',
+  ...HEADER,
+];
 const SAMPLING = ['temperature', 'seed', 'top-k', 'top-p', 'min-p', 'repeat-penalty', 'repeat-last-n'];
 const DEFAULT_PERPLEXITY_CONTEXT = 512;
 const MIN_PERPLEXITY_CONTEXT = 4;
@@ -29,9 +41,9 @@ const DEFAULT_CONTEXT = 2048;
 /** @type {Record<string, Command>} */
 export const COMMANDS = {
   explain: {
-    usage: 'MODEL [--context N] [--memory SIZE]',
+    usage: 'MODEL [--context N] [--memory SIZE] [--map]',
     summary: 'Where each byte would live, and whether the model fits; reads the header only.',
-    options: PLAN,
+    options: ['map', ...PLAN],
     run: runExplain,
   },
   generate: {
@@ -116,6 +128,14 @@ function headerOptions(values) {
   };
 }
 
+/** What is not given of a pair is as --kv says. @param {Values} values */
+function kvType(values) {
+  const { kv, 'kv-k': k = kv, 'kv-v': v = kv } = values;
+  if (values['kv-k'] === undefined && values['kv-v'] === undefined) return kv;
+  if (k === undefined || v === undefined) throw usage('--kv-k and --kv-v go together, or with --kv');
+  return { k, v };
+}
+
 /**
  * @param {Values} values
  * @param {AbortSignal} signal
@@ -126,7 +146,12 @@ function planOptions(values, signal) {
     ...headerOptions(values),
     context: values.context,
     memory: values.memory,
-    kvType: values.kv,
+    kvType: kvType(values),
+    placement: {
+      profile: values['host-profile'],
+      hold: values.hold,
+      tensors: Object.fromEntries(values.tensor ?? []),
+    },
     chunk: values.chunk,
     threads: values.threads,
     signal,
@@ -186,7 +211,10 @@ async function openModel(source, values, signal, more = {}) {
 async function runExplain(source, values, signal) {
   const { text, ...explanation } = await explain(source, planOptions(values, signal));
   if (values.json) printJson(explanation);
-  else process.stdout.write(text.endsWith('\n') ? text : `${text}\n`);
+  else {
+    process.stdout.write(text.endsWith('\n') ? text : `${text}\n`);
+    if (values.map) process.stdout.write(`\n${memoryMap({ ...explanation, text })}`);
+  }
   return explanation.fits ? 0 : 2;
 }
 
@@ -381,7 +409,8 @@ async function runPerplexity(source, values, signal) {
   const text = readText(values.file);
   const model = await openModel(source, values, signal, { allLogits: true });
   try {
-    const length = values.context ?? Math.min(DEFAULT_PERPLEXITY_CONTEXT, model.info.context);
+    const asked = values.context === 'max' ? model.info.context : values.context;
+    const length = asked ?? Math.min(DEFAULT_PERPLEXITY_CONTEXT, model.info.context);
     const tokens = await model.tokenize(text);
     const chunks = Math.floor(tokens.length / length);
     if (length < MIN_PERPLEXITY_CONTEXT) throw shortContext(length);

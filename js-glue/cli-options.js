@@ -56,6 +56,18 @@ function seconds(text, name) {
 }
 
 /** @param {string} text @param {string} name */
+function context(text, name) {
+  return text === 'max' ? 'max' : positive(text, name);
+}
+
+/** @param {string} text @param {string} name */
+function rule(text, name) {
+  const at = text.lastIndexOf('=');
+  if (at < 1) throw usage(`--${name} takes GLOB=FORM, not '${text}'`);
+  return /** @type {[string, string]} */ ([text.slice(0, at), text.slice(at + 1)]);
+}
+
+/** @param {string} text @param {string} name */
 function threads(text, name) {
   return text === 'auto' ? 'auto' : positive(text, name);
 }
@@ -76,8 +88,8 @@ export const OPTIONS = {
     type: 'string',
     short: 'c',
     value: 'N',
-    parse: positive,
-    help: "context in tokens (default: the model's own, at most 2048)",
+    parse: context,
+    help: "context in tokens, or max: the largest that fits (default: the model's own, at most 2048)",
   },
   memory: {
     type: 'string',
@@ -87,6 +99,22 @@ export const OPTIONS = {
     help: 'memory budget, for example 2GiB or 512MB',
   },
   kv: { type: 'string', value: 'TYPE', help: 'key-value cache: auto, f32, f16, q8_0 or q4_0 (default auto)' },
+  'kv-k': { type: 'string', value: 'TYPE', help: 'its keys, where they are held otherwise than its values' },
+  'kv-v': { type: 'string', value: 'TYPE', help: 'its values' },
+  'host-profile': {
+    type: 'string',
+    value: 'NAME',
+    help: 'plan as for a browser, phone, node or native host (default: the one at hand)',
+  },
+  hold: { type: 'string', value: 'FORM', help: 'hold all weights as stored, x8, f32 or f16' },
+  tensor: {
+    type: 'string',
+    multiple: true,
+    value: 'GLOB=FORM',
+    parse: rule,
+    help: 'hold the tensors of such names in that form; may be repeated, the first that fits counts',
+  },
+  map: { type: 'boolean', help: 'a picture of linear memory too' },
   chunk: { type: 'string', value: 'N', parse: positive, help: 'prompt tokens evaluated in one pass' },
   module: { type: 'string', value: 'NAME', help: 'build to run: auto, base or relaxed (default auto)' },
   header: {

@@ -7,6 +7,7 @@ import { LinealError, abortable, closedError, throwIfAborted } from './errors.js
 import { FIRST_READ_BYTES, Loader } from './loader.js';
 import { LoadClock, Profiler } from './profile.js';
 import { openSource } from './source.js';
+import { sums } from './memory-map.js';
 import { TextStream, decodeText } from './text.js';
 import { Threads } from './threads.js';
 import { nextTurn } from './turn.js';
@@ -180,13 +181,20 @@ export class Engine {
       allocCalls: core.number('allocCalls'),
       growCalls: core.number('growCalls'),
     };
-    return { ...this.#memoryReport(), ...use };
+    const { planned, measured, regions } = core.json(TEXT.MEMORY_JSON);
+    return { planned, measured, regions, ...sums(regions), ...use };
   }
 
   /** @returns {import('./index.d.ts').MemoryReport} */
   #memoryReport() {
     const { planned, measured } = this.#core.json(TEXT.MEMORY_JSON);
     return { planned, measured };
+  }
+
+  /** @returns {import('./index.d.ts').StepPlans} */
+  explainPlan() {
+    this.#checkOpen();
+    return this.#core.json(TEXT.PLAN_JSON);
   }
 
   // --- text ----------------------------------------------------------------------------

@@ -96,6 +96,53 @@ export interface HostCapabilities {
 /** Bytes, or a text such as '2GiB', '512 MiB', '100kb'. KB, MB, GB and KiB, MiB, GiB are all accepted: K = 1000, Ki = 1024. */
 export type ByteSize = number | string;
 
+/**
+ * How the KV cache is held: 'auto', one type, or one for keys and one for
+ * values, either two of f32 and f16, or two of q8_0 and q4_0 (others:
+ * BAD_ARGUMENT). 'auto' is f32 while that takes no more than 32 MiB, else f16.
+ * Where that does not fit it is f16, and if the profile allows, q8_0; the
+ * explanation's `kv_reason` says which it was.
+ */
+export type KvType =
+  | 'auto' | 'f32' | 'f16' | 'q8_0' | 'q4_0'
+  | { k: 'f32' | 'f16' | 'q8_0' | 'q4_0'; v: 'f32' | 'f16' | 'q8_0' | 'q4_0' };
+
+/**
+ * What suits a kind of place to run on. 'auto': that of the host.
+ *
+ * | | KV cache on 'auto' | chunk | forms | refuses | budget without `memory` |
+ * |---|---|---|---|---|---|
+ * | browser | f32 or f16, q8_0 to fit | 128 | fastest | | the machine's |
+ * | phone | f16, q8_0 to fit | 32 | none larger than stored | large matrices without an integer kernel (UNSUPPORTED_TYPE) | 1 GiB |
+ * | node, native | f32 or f16 | 128 | fastest | | the machine's |
+ */
+export type Profile = 'auto' | 'browser' | 'phone' | 'node' | 'native';
+
+/**
+ * How a weight is held: 'stored', the file's own blocks; 'x8', eight rows
+ * interleaved, which its kernel reads fastest; 'f32' or 'f16', dequantised while
+ * it loads. 'auto': the core decides.
+ */
+export type Hold = 'auto' | 'stored' | 'x8' | 'f32' | 'f16';
+
+/**
+ * What is asked for goes before what the core would choose: `tensors` before
+ * `hold` before `profile`. What cannot be met (x8 of a type that has no such
+ * form, anything but f32 for norms and biases) is passed over, and the tensor's
+ * `reasons` say so.
+ */
+export interface PlacementOptions {
+  profile?: Profile;
+  /** For all weights. */
+  hold?: Hold;
+  /**
+   * By name: `{ 'blk.*.ffn_down*': 'stored' }`. `*` stands for any characters,
+   * `?` for one; the first that matches counts. One that matches no tensor is
+   * refused (BAD_ARGUMENT).
+   */
+  tensors?: Record<string, Exclude<Hold, 'auto'>>;
+}
+
 /** `header`: the description of the model; `weights`: its numbers. */
 export interface Progress {
   phase: 'header' | 'weights';
@@ -107,12 +154,17 @@ export interface Progress {
 
 /** Options of `explain`. */
 export interface ExplainOptions {
-  /** Context length in tokens. Default: the smaller of the model's own and 2048. */
-  context?: number;
+  /**
+   * Context length in tokens; 'max': the largest that fits, at most the model's
+   * own. Default: the smaller of the model's own and 2048.
+   */
+  context?: number | 'max';
   /** Memory budget. Default: none beyond what the machine gives. */
   memory?: ByteSize;
   /** Type of the KV cache. Default: 'auto', the core decides and says why. */
-  kvType?: 'auto' | 'f32' | 'f16' | 'q8_0' | 'q4_0';
+  kvType?: KvType;
+  /** In which form each weight is held. Default: the core decides. */
+  placement?: PlacementOptions;
   /** Prompt tokens evaluated in one pass. Default: the core decides. */
   chunk?: number;
   /** Keep the logits of every prompt position, for `evaluate`. Default: false. */
@@ -179,12 +231,14 @@ export interface TensorPlacement {
   domain: string;
   /** 'model', 'session', 'step' or 'scratch'. */
   scope: string;
+  /** 'stored', 'x8', 'f32' or 'f16', see `Hold`. */
   form: string;
   stored_bytes: number;
   resident_bytes: number;
   kernel: string;
-  /** 'tensor', 'uniform', 'profile' or 'resolver'. */
+  /** Who had the last word on the form: 'tensor', 'uniform', 'profile' or 'resolver'. */
   decided_by: string;
+  /** Each condition that spoke for or against something, in the order in which they were found. */
   reasons: Reason[];
 }
 
@@ -210,7 +264,11 @@ export interface Explanation {
   context: number;
   /** The largest context that fits; 0: none does. */
   max_context: number;
+  /** 'f16', or 'q8_0/q4_0' where keys and values differ. */
   kv_type: string;
+  kv_reason: Reason;
+  /** 'browser', 'phone', 'node' or 'native'. */
+  profile: string;
   chunk: number;
   host: Record<string, string | number | boolean>;
   /** 'simd128' (base) or 'relaxed'. */
@@ -225,6 +283,8 @@ export interface Explanation {
   /** The smallest of budget, machine and address space; null: none known. */
   limit_bytes: number | null;
   memory: MemoryLine[];
+  /** What linear memory will hold, in the order in which it is taken; for `memoryMap`. */
+  regions: MemoryRegion[];
   tensors: TensorPlacement[];
   suggestions: Suggestion[];
   warnings: Reason[];
@@ -548,8 +608,96 @@ export interface LoadPhase {
   memoryBytes: number;
 }
 
-/** Counters of the core's allocator. */
+/** A stretch of linear memory, or all that lies in mapped files. */
+export interface MemoryRegion {
+  /** 'header', 'plan', 'tables', 'weights', 'staging', 'kv', 'slab', 'scratch' or 'mapped'. */
+  name: string;
+  scope: string;
+  domain: string;
+  bytes: number;
+  /** The most of it that was in use; 0 before it is taken. */
+  high_water_bytes: number;
+  /** null: not taken yet, or in several places. */
+  address: number | null;
+}
+
+export interface MemorySum {
+  bytes: number;
+  high_water_bytes: number;
+}
+
+/**
+ * A picture of linear memory for people: each region with scope, bytes, and once
+ * it is taken its address. Of an explanation, or of what `memory()` gives.
+ */
+export function memoryMap(of: Explanation | MemoryUse): string;
+
+/** One step of a plan, as it runs. */
+export interface PlannedStep {
+  op: string;
+  layer: number;
+  /** Indices of values: the result, and what is read. */
+  out?: number;
+  in0?: number;
+  in1?: number;
+  /** Name, type and form of its weight, if it has one, the kernel that reads it, and its bytes. */
+  weight?: string;
+  type?: string;
+  form?: string;
+  kernel?: string;
+  weight_bytes?: number;
+  weight_values?: number;
+  weight_rows?: number;
+  /** Attention that looks back `window` positions only. */
+  windowed?: boolean;
+  /** Threads meet before it. */
+  sync?: boolean;
+}
+
+/** An activation, and where in the slab it lies while it is alive. */
+export interface PlannedValue {
+  name: string;
+  kind: 'f32' | 'q8';
+  rows: 'tokens' | 'output' | 'routed' | 'one';
+  cols: number;
+  /** The steps between which it is alive, both included. */
+  first: number;
+  last: number;
+  bytes: number;
+  offset: number;
+}
+
+export interface StepPlan {
+  slab_bytes: number;
+  /** The largest sum of bytes alive at once: no slab can be smaller. */
+  lower_bound_bytes: number;
+  /** Most tokens a run. */
+  token_rows: number;
+  /** First step that only serves the logits. */
+  output_step: number;
+  steps: PlannedStep[];
+  values: PlannedValue[];
+}
+
+/** What `explainPlan` gives. */
+export interface StepPlans {
+  all_logits: boolean;
+  /** Of the K and V of one position of one layer. */
+  key_bytes: number;
+  window: number;
+  experts: number;
+  experts_used: number;
+  decode: StepPlan;
+  prefill: StepPlan;
+}
+
+/** Counters of the core's allocator, and what memory holds. */
 export interface MemoryUse extends MemoryReport {
+  regions: MemoryRegion[];
+  /** What lies in linear memory, by scope: 'model', 'session', 'step', 'scratch'. */
+  scopes: Record<string, MemorySum>;
+  /** By domain: 'HEAP', 'MAPPED'. */
+  domains: Record<string, MemorySum>;
   liveBytes: number;
   liveBlocks: number;
   highWaterBytes: number;
@@ -600,6 +748,8 @@ export interface Model {
   /** The text of each id by itself; control tokens by name. */
   pieces(ids: TokenIds): Promise<string[]>;
   memory(): Promise<MemoryUse>;
+  /** The steps of decoding a token and of a chunk of a prompt, and where each value lies. */
+  explainPlan(): Promise<StepPlans>;
   /** Ends what runs and gives all memory back. May be called again. */
   close(): Promise<void>;
 }

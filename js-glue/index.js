@@ -2,13 +2,14 @@
 import { LocalBackend, WorkerBackend } from './backend.js';
 import { chooseModule, isPage, probeCapabilities } from './caps.js';
 import { LinealError, callbackError, throwIfAborted } from './errors.js';
+import { memoryMap } from './memory-map.js';
 import { Model, Tokenizer } from './model.js';
 import { fetchOptions, parseByteSize, planOptions } from './options.js';
 import { linkedController } from './signals.js';
 import { closeParts, describeSource } from './source.js';
 import { chromeTrace } from './trace.js';
 
-export { LinealError, chromeTrace, parseByteSize };
+export { LinealError, chromeTrace, memoryMap, parseByteSize };
 
 export const version = '0.1.0';
 

@@ -360,6 +360,11 @@ export class Model {
     return this.#backend.memory();
   }
 
+  async explainPlan() {
+    this.#checkOpen();
+    return this.#backend.explainPlan();
+  }
+
   async close() {
     if (this.#closed) return;
     this.#closed = true;

@@ -7,9 +7,11 @@ import { LinealError, badArgument } from './errors.js';
 
 /**
  * @typedef {object} PlanOptions
- * @property {number} context 0: the default
+ * @property {number} context 0: the default; LARGEST_CONTEXT: the largest that fits
  * @property {number} memory 0: no budget
- * @property {'auto' | 'f32' | 'f16' | 'q8_0' | 'q4_0'} kvType
+ * @property {import('./index.d.ts').KvType} kvType
+ * @property {{ profile: import('./index.d.ts').Profile, hold: import('./index.d.ts').Hold, tensors: string }} placement
+ *   tensors: lines GLOB=HOLD
  * @property {number} chunk 0: the default
  * @property {boolean} allLogits
  * @property {boolean} embeddings
@@ -22,10 +24,17 @@ import { LinealError, badArgument } from './errors.js';
 /** Where the .wasm files lie in the package. */
 export const DIST_URL = new URL('../dist/', import.meta.url).href;
 
+/** The `context` that stands for the largest that fits. */
+export const LARGEST_CONTEXT = 2 ** 32 - 1;
+const KV_TYPES = /** @type {const} */ (['f32', 'f16', 'q8_0', 'q4_0']);
+const HOLDS = /** @type {const} */ (['stored', 'x8', 'f32', 'f16']);
+const PROFILES = /** @type {const} */ (['auto', 'browser', 'phone', 'node', 'native']);
+
 const PLAN_KEYS = [
   'context',
   'memory',
   'kvType',
+  'placement',
   'chunk',
   'allLogits',
   'embeddings',
@@ -129,9 +138,13 @@ export function planOptions(options = {}) {
   if (memory !== undefined && parseByteSize(memory) === 0)
     throw badArgument('memory is a budget above 0 bytes');
   return {
-    context: context === undefined ? 0 : whole('context', context, 1, 2 ** 31 - 1),
+    context:
+      context === undefined ? 0
+      : context === 'max' ? LARGEST_CONTEXT
+      : whole('context', context, 1, 2 ** 31 - 1),
     memory: memory === undefined ? 0 : parseByteSize(memory),
-    kvType: oneOf('kvType', kvType, ['auto', 'f32', 'f16', 'q8_0', 'q4_0']),
+    kvType: kvTypeOption(kvType),
+    placement: placementOption(options.placement),
     chunk: chunk === undefined ? 0 : whole('chunk', chunk, 1, 2 ** 20),
     allLogits: flag('allLogits', allLogits, false),
     embeddings: flag('embeddings', embeddings, false),
@@ -139,6 +152,43 @@ export function planOptions(options = {}) {
     threads: threads === 'auto' ? 0 : whole('threads', threads, 1, 2 ** 16),
     host: hostOptions(options.host),
     wasmBaseUrl: wasmBaseUrl === undefined ? DIST_URL : folderUrl(wasmBaseUrl),
+  };
+}
+
+/**
+ * @param {unknown} given
+ * @returns {import('./index.d.ts').KvType}
+ */
+function kvTypeOption(given) {
+  if (typeof given !== 'object' || given === null) return oneOf('kvType', given, ['auto', ...KV_TYPES]);
+  checkOptions(given, ['k', 'v'], 'kvType');
+  const pair = /** @type {Record<string, unknown>} */ (given);
+  return { k: oneOf('kvType.k', pair.k, KV_TYPES), v: oneOf('kvType.v', pair.v, KV_TYPES) };
+}
+
+/**
+ * @param {import('./index.d.ts').PlacementOptions} [placement]
+ * @returns {PlanOptions['placement']}
+ */
+function placementOption(placement = {}) {
+  checkOptions(placement, ['profile', 'hold', 'tensors'], 'placement');
+  const { profile = 'auto', hold = 'auto', tensors = {} } = placement;
+  if (typeof tensors !== 'object' || tensors === null || Array.isArray(tensors))
+    throw badArgument(`placement.tensors is an object of globs and forms, not ${shown(tensors)}`, {
+      option: 'placement.tensors',
+    });
+  const lines = Object.entries(tensors).map(([glob, form]) => {
+    // What ends a line, or the text, would be read as another rule.
+    if (/^$|[\n\0]/.test(glob))
+      throw badArgument(`placement.tensors: ${shown(glob)} is no glob for names of tensors`, {
+        option: 'placement.tensors',
+      });
+    return `${glob}=${oneOf(`placement.tensors['${glob}']`, form, HOLDS)}\n`;
+  });
+  return {
+    profile: oneOf('placement.profile', profile, PROFILES),
+    hold: oneOf('placement.hold', hold, ['auto', ...HOLDS]),
+    tensors: lines.join(''),
   };
 }
 

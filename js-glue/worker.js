@@ -66,6 +66,7 @@ function serve(target) {
     detokenize: ({ ids, showSpecial }) => backend.detokenize(ids, showSpecial),
     pieces: ({ ids }) => backend.pieces(ids),
     memory: () => backend.memory(),
+    explainPlan: () => backend.explainPlan(),
     close: () => backend.close(),
     embed: async ({ input }, signal) => {
       const out = await backend.embed(input, signal);

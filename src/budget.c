@@ -13,18 +13,20 @@ static uint64_t measure(lnl_engine *e, engine_layout layout, lnl_status *status)
 
 static uint64_t address_space(void) { return sizeof(void *) == 4 ? UINT64_C(1) << 32 : UINT64_MAX; }
 
-static uint64_t limit_of(const lnl_engine *e) {
-  uint64_t limit = address_space();
-  if (e->host.max_memory_bytes) limit = u64_min(limit, e->host.max_memory_bytes);
-  if (e->options.budget_bytes) limit = u64_min(limit, e->options.budget_bytes);
-  return limit;
+/* What the host has, whatever is allowed. */
+static uint64_t hard_limit(const lnl_engine *e) {
+  return e->host.max_memory_bytes ? u64_min(address_space(), e->host.max_memory_bytes) : address_space();
 }
 
-/* The total when the scopes that can be chosen take these bytes. */
-static uint64_t total_with(const lnl_engine *e, uint64_t weights, uint64_t kv, uint64_t slab,
-                           uint64_t scratch) {
-  uint64_t tables = e->budget.planned.tables - engine_early_table_bytes(e);
-  uint64_t blocks[] = {tables, weights, e->budget.planned.staging, kv, slab, scratch, mem_headroom_bytes()};
+static uint64_t limit_of(const lnl_engine *e) {
+  uint64_t wish = e->options.budget_bytes ? e->options.budget_bytes : e->profile->ceiling_bytes;
+  return wish ? u64_min(hard_limit(e), wish) : hard_limit(e);
+}
+
+/* The total when the scopes take these bytes. */
+static uint64_t total_of(const lnl_engine *e, const lnl_memory *m) {
+  uint64_t tables = m->tables - engine_early_table_bytes(e);
+  uint64_t blocks[] = {tables, m->weights, m->staging, m->kv, m->slab, m->scratch, mem_headroom_bytes()};
   return mem_plan_host_bytes(blocks, sizeof blocks / sizeof *blocks);
 }
 
@@ -39,32 +41,38 @@ static uint64_t slab_with_chunk(const lnl_engine *e, uint32_t chunk) {
   return slab;
 }
 
-/* The total with another context and cache type. */
-static uint64_t total_at(const lnl_engine *e, uint32_t n_ctx, kv_type kv) {
-  const lnl_memory *m = &e->budget.planned;
-  uint64_t slab = slab_with_chunk(e, u32_min(e->chunk_wish, n_ctx));
-  uint64_t history = align_up((uint64_t)e->options.n_ctx * sizeof(int32_t), MEM_ALIGN);
-  uint64_t scratch = m->scratch - history + align_up((uint64_t)n_ctx * sizeof(int32_t), MEM_ALIGN);
-  return total_with(e, m->weights, kv_bytes(&e->model.hp, kv, n_ctx), slab, scratch);
+/* The cache with another context: of the types that were asked for, or the
+ * least of those that may be chosen. */
+static uint64_t least_kv_bytes(const lnl_engine *e, uint32_t n_ctx) {
+  const lnl_hparams *hp = &e->model.hp;
+  if (!e->kv_was_auto) return kv_bytes(hp, engine_kv_types(e), n_ctx);
+  uint64_t bytes = kv_bytes(hp, kv_both(KV_F16), n_ctx);
+  return e->profile->kv_q8 ? u64_min(bytes, kv_bytes(hp, kv_both(KV_Q8_0), n_ctx)) : bytes;
 }
 
-static uint32_t largest_context(const lnl_engine *e, kv_type kv) {
+/* The least total with another context, and a cache of so many bytes. */
+static uint64_t least_total(const lnl_engine *e, uint32_t n_ctx, uint64_t kv) {
+  lnl_memory m = e->budget.planned;
+  m.slab = slab_with_chunk(e, u32_min(e->chunk_wish, n_ctx));
+  uint64_t history = align_up((uint64_t)e->options.n_ctx * sizeof(int32_t), MEM_ALIGN);
+  m.scratch = m.scratch - history + align_up((uint64_t)n_ctx * sizeof(int32_t), MEM_ALIGN);
+  m.kv = kv;
+  m.weights = e->tight_weights;
+  m.staging = e->tight_staging;
+  return total_of(e, &m);
+}
+
+uint32_t budget_largest_context(const lnl_engine *e) {
   uint32_t low = 0, high = e->model.hp.n_ctx_train; /* low fits (or is 0), beyond high is not allowed */
   while (low < high) {
     uint32_t middle = low + (high - low + 1) / 2;
-    if (total_at(e, middle, kv) <= e->budget.limit_bytes) {
+    if (least_total(e, middle, least_kv_bytes(e, middle)) <= e->budget.limit_bytes) {
       low = middle;
     } else {
       high = middle - 1;
     }
   }
   return low;
-}
-
-static uint32_t max_context(const lnl_engine *e) {
-  if (!e->kv_was_auto) return largest_context(e, (kv_type)e->options.kv);
-  uint32_t n_ctx = largest_context(e, KV_F16);
-  return kv_resolve_type(&e->model.hp, KV_AUTO, n_ctx) == KV_F16 ? n_ctx : largest_context(e, KV_F32);
 }
 
 lnl_memory lnl_measure(const lnl_engine *e) {
@@ -104,8 +112,9 @@ static void suggest(suggester *s, const char *code, uint64_t new_total, const ch
 }
 
 static uint64_t total_with_chunk(const lnl_engine *e, uint32_t chunk) {
-  const lnl_memory *m = &e->budget.planned;
-  return total_with(e, m->weights, m->kv, slab_with_chunk(e, chunk), m->scratch);
+  lnl_memory m = e->budget.planned;
+  m.slab = slab_with_chunk(e, chunk);
+  return total_of(e, &m);
 }
 
 /* Resident bytes if every matrix were stored with 4.5 bits a value. */
@@ -124,29 +133,34 @@ static uint32_t make_suggestions(const lnl_engine *e, budget_suggestion out[BUDG
   enum { LEAST_CTX = 256, SMALL_CHUNK = 16 };
   suggester s = {.e = e, .out = out};
   const lnl_memory *m = &e->budget.planned;
-  kv_type kv = (kv_type)e->options.kv;
+  const lnl_hparams *hp = &e->model.hp;
+  const kv_types types = engine_kv_types(e);
+  char kv[KV_NAME_BYTES];
+  kv_types_name(types, kv);
 
   uint32_t n_ctx = e->budget.max_ctx ? e->budget.max_ctx : LEAST_CTX;
   if (n_ctx < e->options.n_ctx) {
-    kv_type then = e->kv_was_auto ? kv_resolve_type(&e->model.hp, KV_AUTO, n_ctx) : kv;
-    suggest(&s, "SMALLER_CONTEXT", total_at(e, n_ctx, then), "a context of %u tokens instead of %u", n_ctx,
-            e->options.n_ctx);
+    suggest(&s, "SMALLER_CONTEXT", least_total(e, n_ctx, least_kv_bytes(e, n_ctx)),
+            "a context of %u tokens instead of %u", n_ctx, e->options.n_ctx);
   }
-  if (kv == KV_F32) {
-    suggest(&s, "KV_F16", total_at(e, e->options.n_ctx, KV_F16),
-            "hold the key-value cache in f16 instead of f32");
+  n_ctx = e->options.n_ctx;
+  if (!e->kv_was_auto && (types.k == KV_F32 || types.v == KV_F32)) {
+    suggest(&s, "KV_F16", least_total(e, n_ctx, kv_bytes(hp, kv_both(KV_F16), n_ctx)),
+            "hold the key-value cache in f16 instead of %s", kv);
   }
-  if (kv == KV_F32 || kv == KV_F16) {
-    suggest(&s, "KV_Q8_0", total_at(e, e->options.n_ctx, KV_Q8_0),
-            "hold the key-value cache in 8-bit blocks instead of %s", kv_type_name(kv));
+  if (types.k <= KV_F16 && !(e->kv_was_auto && e->profile->kv_q8)) {
+    suggest(&s, "KV_Q8_0", least_total(e, n_ctx, kv_bytes(hp, kv_both(KV_Q8_0), n_ctx)),
+            "hold the key-value cache in 8-bit blocks instead of %s", kv);
   }
-  if (e->options.chunk > SMALL_CHUNK) {
+  if (e->options.chunk > SMALL_CHUNK && e->chunk_wish != UINT32_MAX) {
     suggest(&s, "SMALLER_CHUNK", total_with_chunk(e, SMALL_CHUNK),
             "a prefill chunk of %d tokens instead of %u (slower prompts)", SMALL_CHUNK, e->options.chunk);
   }
-  suggest(&s, "SMALLER_TYPE", total_with(e, weights_at_q4_k(e), m->kv, m->slab, m->scratch),
+  lnl_memory small = *m;
+  small.weights = weights_at_q4_k(e);
+  suggest(&s, "SMALLER_TYPE", total_of(e, &small),
           "the same model quantised to 4 bits (Q4_K or Q4_0)");
-  if (m->total <= address_space()) {
+  if (m->total <= hard_limit(e)) {
     budget_suggestion *more = &s.out[s.count++];
     *more = (budget_suggestion){.code = "MORE_MEMORY", .sufficient = true};
     fmt_print(more->text, sizeof more->text,
@@ -155,6 +169,17 @@ static uint32_t make_suggestions(const lnl_engine *e, budget_suggestion out[BUDG
               (unsigned long long)m->total);
   }
   return s.count;
+}
+
+void budget_suggest(lnl_engine *e) {
+  e->suggestion_count = e->budget.fits ? 0 : make_suggestions(e, e->suggestions);
+}
+
+lnl_status budget_note_tight(lnl_engine *e) {
+  lnl_status status = LNL_OK;
+  e->tight_weights = measure(e, engine_layout_weights, &status);
+  e->tight_staging = measure(e, engine_layout_staging, &status);
+  return status;
 }
 
 lnl_status budget_make(lnl_engine *e) {
@@ -167,10 +192,8 @@ lnl_status budget_make(lnl_engine *e) {
   m->slab = measure(e, engine_layout_slab, &status);
   m->scratch = measure(e, engine_layout_scratch, &status);
   LNL_TRY(status);
-  m->total = total_with(e, m->weights, m->kv, m->slab, m->scratch);
+  m->total = total_of(e, m);
   e->budget.limit_bytes = limit_of(e);
   e->budget.fits = m->total <= e->budget.limit_bytes;
-  e->budget.max_ctx = max_context(e);
-  e->suggestion_count = e->budget.fits ? 0 : make_suggestions(e, e->suggestions);
   return LNL_OK;
 }

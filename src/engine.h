@@ -20,6 +20,9 @@ typedef enum engine_phase {
   PHASE_FAILED,
 } engine_phase;
 
+/* Why the key-value cache has its types. */
+typedef enum kv_choice { KV_AS_ASKED, KV_SMALL, KV_LARGE, KV_OF_PROFILE, KV_TO_FIT } kv_choice;
+
 /* What could be done when a model does not fit. */
 typedef struct budget_suggestion {
   const char *code;
@@ -48,11 +51,14 @@ struct lnl_engine {
   uint32_t n_vocab_tok;
   lnl_model model;
   lnl_plan_options options; /* resolved: no zeros, no auto */
-  bool kv_was_auto;
-  uint32_t chunk_wish; /* before it was limited by the context */
+  const place_profile *profile;
+  bool kv_was_auto, largest_wanted; /* the types of the cache, and the context, were left to us */
+  kv_choice kv_choice;
+  uint32_t chunk_wish; /* before it was limited by the context; UINT32_MAX: all of it at once */
   bool tight;          /* forms larger than the stored ones did not fit */
   lnl_plan prefill, decode;
   lnl_budget budget;
+  uint64_t tight_weights, tight_staging; /* with no form larger than the stored one */
   budget_suggestion suggestions[BUDGET_MAX_SUGGESTIONS]; /* when it does not fit */
   uint32_t suggestion_count;
 
@@ -105,6 +111,9 @@ lnl_status engine_layout_scratch(lnl_engine *e, lnl_arena *arena);
 
 lnl_status engine_layout_staging(lnl_engine *e, lnl_arena *arena);
 
+/* The types of the cache that is planned. */
+kv_types engine_kv_types(const lnl_engine *e);
+
 /* Bytes of headers, model table and plans, which exist before lnl_bind. */
 uint64_t engine_early_table_bytes(const lnl_engine *e);
 
@@ -113,8 +122,14 @@ lnl_status engine_ask_for(lnl_engine *e, lnl_weight *w);
 
 /* --- budget.c ------------------------------------------------------------------ */
 
-/* Fills e->budget by measuring every scope; nothing is bound. Plans again with
- * smaller chunks where a question needs it, for which it allocates and frees. */
+/* Notes what weights and staging take, now that they are placed as if there were little room. */
+lnl_status budget_note_tight(lnl_engine *e);
+/* Fills e->budget by measuring every scope, all but max_ctx; nothing is bound. */
 lnl_status budget_make(lnl_engine *e);
+/* The largest context that fits, whatever the present one; 0: none does. Plans
+ * with smaller chunks where it must, for which it allocates and frees. */
+uint32_t budget_largest_context(const lnl_engine *e);
+/* What could be done, if it does not fit; after budget_make. Plans as above. */
+void budget_suggest(lnl_engine *e);
 
 #endif

@@ -35,7 +35,7 @@ static uint32_t row_count(const lnl_exec *x, const plan_value *v) {
 
 /* One row of a matrix that is looked up, as floats. */
 static void decode_row(const lnl_weight *w, uint32_t row, float *out, uint32_t k) {
-  const lnl_form *form = w->form;
+  const lnl_form *form = w->held;
   if (w->place.hold == HOLD_PACKED) {
     const uint8_t *group = w->data + row / FORM_GROUP * form_group_bytes(form, k);
     form->packing->decode_row(group, row % FORM_GROUP, out, k);
@@ -106,7 +106,7 @@ void op_quant(const lnl_exec *x, const operands *o) {
  * row_begin on: this thread's share, a bounded number a call. */
 static void product(const lnl_exec *x, const operands *o, uint32_t row_begin, uint32_t begin,
                     uint32_t n_tok) {
-  const lnl_form *form = o->weight->form;
+  const lnl_form *form = o->weight->held;
   uint32_t k = (uint32_t)o->weight->stored->shape[0];
   bool packed = o->weight->place.hold == HOLD_PACKED;
   void (*matmul)(const lnl_matmul *) = packed ? form->packing->matmul : form->matmul;
@@ -197,7 +197,7 @@ void op_attn(const lnl_exec *x, const operands *o) {
       .q = exec_f32(x, o->in0, 0),
       .k = kv_k(x->kv, layer->state_index),
       .v = kv_v(x->kv, layer->state_index),
-      .kv = kv_attn(x->kv->type),
+      .kv = {kv_attn(x->kv->types.k), kv_attn(x->kv->types.v)},
       .causal = hp->causal,
       .n_ctx = x->kv->n_ctx,
       .n_head = hp->n_head,

@@ -83,18 +83,32 @@ typedef struct memory_line {
 } memory_line;
 enum { MEMORY_LINES = 10 };
 
-static uint32_t memory_lines(const lnl_engine *e, memory_line out[MEMORY_LINES]) {
-  const lnl_memory *m = &e->budget.planned;
-  const lnl_hparams *hp = &e->model.hp;
-  uint64_t headers = 0, mapped = 0;
-  uint32_t mapped_count = 0;
-  for (uint32_t i = 0; i < e->shard_count; i++) headers += gguf_resident_bytes(&e->shards[i]);
+static uint64_t header_bytes(const lnl_engine *e) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < e->shard_count; i++) bytes += gguf_resident_bytes(&e->shards[i]);
+  return bytes;
+}
+
+static uint64_t mapped_bytes(const lnl_engine *e, uint32_t *count) {
+  uint64_t bytes = 0;
+  *count = 0;
   for (uint32_t i = 0; i < e->model.weight_count; i++) {
     const lnl_placement *p = &e->model.weights[i].place;
     if (p->domain != DOMAIN_MAPPED) continue;
-    mapped += p->stored_bytes;
-    mapped_count++;
+    bytes += p->stored_bytes;
+    ++*count;
   }
+  return bytes;
+}
+
+static uint32_t memory_lines(const lnl_engine *e, memory_line out[MEMORY_LINES]) {
+  const lnl_memory *m = &e->budget.planned;
+  const lnl_hparams *hp = &e->model.hp;
+  uint64_t headers = header_bytes(e);
+  uint32_t mapped_count;
+  uint64_t mapped = mapped_bytes(e, &mapped_count);
+  char kv[KV_NAME_BYTES];
+  kv_types_name(engine_kv_types(e), kv);
   uint64_t scopes = m->weights + m->kv + m->slab + m->scratch + m->tables + m->staging;
   out[0] = (memory_line){.name = "weights", .bytes = m->weights};
   fmt_print(out[0].note, sizeof out[0].note, "%u tensors in linear memory",
@@ -104,8 +118,7 @@ static uint32_t memory_lines(const lnl_engine *e, memory_line out[MEMORY_LINES])
             mapped_count);
   out[2] = (memory_line){.name = "kv", .bytes = m->kv};
   fmt_print(out[2].note, sizeof out[2].note, "key-value cache, %s%s, %u layers x %u tokens",
-            kv_type_name((kv_type)e->options.kv), e->kv_was_auto ? " (auto)" : "", hp->n_layer,
-            e->options.n_ctx);
+            kv, e->kv_was_auto ? " (auto)" : "", hp->n_layer, e->options.n_ctx);
   out[3] = (memory_line){.name = "slab", .bytes = m->slab};
   fmt_print(out[3].note, sizeof out[3].note,
             "activations: %llu bytes for decode, %llu for prefill of %u tokens", ULL(e->decode.slab_bytes),
@@ -172,12 +185,72 @@ static uint32_t warnings(const lnl_engine *e, warning out[MAX_WARNINGS]) {
   return count;
 }
 
+/* One stretch of memory, or all that lies in mapped files. */
+typedef struct region {
+  const char *name;
+  lnl_scope scope;
+  uint64_t bytes, high_water_bytes;
+  const void *at; /* NULL: not taken yet, or in several places */
+} region;
+
+static region arena_region(const char *name, lnl_scope scope, uint64_t planned, const lnl_arena *arena) {
+  if (!arena->base) return (region){name, scope, planned, 0, NULL};
+  return (region){name, scope, arena->cap_bytes, arena->high_bytes, arena->base};
+}
+
+/* In the order in which they are taken. */
+static void json_regions(const lnl_engine *e, lnl_text *text) {
+  const lnl_memory *m = &e->budget.planned;
+  const uint64_t headers = header_bytes(e), early = engine_early_table_bytes(e);
+  uint32_t mapped_count;
+  const uint64_t mapped = mapped_bytes(e, &mapped_count);
+  const uint64_t plans = e->model.block_bytes + e->prefill.block_bytes + e->decode.block_bytes;
+  const region list[] = {
+      {"header", SCOPE_MODEL, headers, headers, NULL},
+      {"plan", SCOPE_MODEL, plans, plans, NULL},
+      arena_region("tables", SCOPE_MODEL, m->tables - early, &e->tables),
+      arena_region("weights", SCOPE_MODEL, m->weights, &e->weights),
+      arena_region("staging", SCOPE_SCRATCH, m->staging, &e->staging),
+      arena_region("kv", SCOPE_SESSION, m->kv, &e->cache),
+      arena_region("slab", SCOPE_STEP, m->slab, &e->slab),
+      arena_region("scratch", SCOPE_SCRATCH, m->scratch, &e->scratch),
+      {"mapped", SCOPE_MODEL, mapped, mapped, NULL},
+  };
+  enum { COUNT = sizeof list / sizeof *list };
+  text_addf(text, "\"regions\":[");
+  for (uint32_t i = 0; i < COUNT; i++) {
+    const region *r = &list[i];
+    text_addf(text, "%s{\"name\":\"%s\",\"scope\":\"%s\",\"domain\":\"%s\",\"bytes\":%llu,", i ? "," : "",
+              r->name, place_scope_name(r->scope),
+              place_domain_name(i + 1 == COUNT ? DOMAIN_MAPPED : DOMAIN_HEAP), ULL(r->bytes));
+    text_addf(text, "\"high_water_bytes\":%llu,\"address\":", ULL(r->high_water_bytes));
+    if (r->at) {
+      text_addf(text, "%llu}", ULL((uintptr_t)r->at));
+    } else {
+      text_addf(text, "null}");
+    }
+  }
+  text_addf(text, "]");
+}
+
+/* Why the cache has its types, and the context its length. */
+static const char *const kv_choices[][2] = {
+    [KV_AS_ASKED] = {"AS_ASKED", "as was asked for"},
+    [KV_SMALL] = {"SMALL_CACHE", "a cache of at most 32 MiB in f32 gains nothing from rounding"},
+    [KV_LARGE] = {"LARGE_CACHE", "in f32 it would take more than 32 MiB"},
+    [KV_OF_PROFILE] = {"PROFILE", "the profile holds no cache in f32"},
+    [KV_TO_FIT] = {"TO_FIT", "with a larger type it does not fit"},
+};
+
 void lnl_explain_json(const lnl_engine *e, lnl_text *text) {
   memory_line lines[MEMORY_LINES];
   warning list[MAX_WARNINGS];
+  char kv[KV_NAME_BYTES];
+  kv_types_name(engine_kv_types(e), kv);
   text_addf(text, "{\"fits\":%s,\"context\":%u,\"max_context\":%u,\"kv_type\":\"%s\",\"chunk\":%u,",
-            e->budget.fits ? "true" : "false", e->options.n_ctx, e->budget.max_ctx,
-            kv_type_name((kv_type)e->options.kv), e->options.chunk);
+            e->budget.fits ? "true" : "false", e->options.n_ctx, e->budget.max_ctx, kv, e->options.chunk);
+  text_addf(text, "\"kv_reason\":{\"code\":\"%s\",\"text\":\"%s\"},\"profile\":\"%s\",",
+            kv_choices[e->kv_choice][0], kv_choices[e->kv_choice][1], e->profile->name);
   json_host(e, text);
   text_addf(text, ",\"module\":\"%s\",\"threads\":%u,\"threads_asked\":%u,", host_isa_name(host_isa()),
             e->threads.count, e->host.threads_asked);
@@ -196,7 +269,9 @@ void lnl_explain_json(const lnl_engine *e, lnl_text *text) {
     json_key_string(text, "text", lines[i].note);
     text_addf(text, "}");
   }
-  text_addf(text, "],\"tensors\":[");
+  text_addf(text, "],");
+  json_regions(e, text);
+  text_addf(text, ",\"tensors\":[");
   for (uint32_t i = 0; i < e->model.weight_count; i++) {
     if (i) text_addf(text, ",");
     json_tensor(&e->model.weights[i], text);
@@ -226,6 +301,8 @@ void lnl_memory_json(const lnl_engine *e, lnl_text *text) {
   json_memory(text, "planned", &e->budget.planned);
   text_addf(text, ",");
   json_memory(text, "measured", &measured);
+  text_addf(text, ",");
+  json_regions(e, text);
   text_addf(text, "}");
 }
 
@@ -273,7 +350,7 @@ void lnl_steps_json(const lnl_engine *e, lnl_text *text) {
   if (e->options.n_ctx) {
     lnl_kv kv;
     lnl_arena measure = {0};
-    kv_layout(&kv, &measure, hp, (kv_type)e->options.kv, e->options.n_ctx);
+    kv_layout(&kv, &measure, hp, engine_kv_types(e), e->options.n_ctx);
     key_bytes = (kv.k_stride + kv.v_stride) / e->options.n_ctx;
   }
   text_addf(text, "{\"all_logits\":%s,\"key_bytes\":%llu,\"window\":%u,\"experts\":%u,\"experts_used\":%u,",
@@ -320,7 +397,9 @@ static void text_weight_group(const lnl_engine *e, uint32_t first, lnl_text *tex
   uint32_t count = 0;
   for (uint32_t i = 0; i < e->model.weight_count; i++) {
     const lnl_weight *o = &e->model.weights[i];
-    if (o->role != w->role || o->form != w->form || o->place.hold != w->place.hold) continue;
+    if (o->role != w->role || o->form != w->form || o->place.hold != w->place.hold ||
+        o->place.decided_by != w->place.decided_by)
+      continue;
     if (i < first) return; /* already printed */
     stored += o->place.stored_bytes;
     resident += o->place.resident_bytes;
@@ -345,6 +424,8 @@ static void text_weight_group(const lnl_engine *e, uint32_t first, lnl_text *tex
   text_addf(text, " -> ");
   add_size(text, resident, 10);
   text_addf(text, "   %s\n      ", w->place.kernel);
+  if (w->place.decided_by != BY_RESOLVER)
+    text_addf(text, "decided by %s: ", place_decider_name(w->place.decided_by));
   for (uint32_t i = 0; i < w->place.reason_count; i++) {
     text_addf(text, i ? ", %s" : "%s", place_reason_code(w->place.reasons[i]));
   }
@@ -375,9 +456,13 @@ void lnl_explain_text(const lnl_engine *e, lnl_text *text) {
   text_addf(text, "%.*s: %s, %u layers, d_model %u, %u/%u heads, vocabulary %u, tokenizer %s\n",
             (int)u64_min(name.bytes, 80), (const char *)name.data, e->model.arch->name, hp->n_layer,
             hp->d_model, hp->n_head, hp->n_kv_head, hp->n_vocab, tokenizer_name(e->tok_kind));
-  text_addf(text, "host %s, module %s, %u thread%s (%s), context %u of %u\n", host_kind_name(e->host.kind),
-            host_isa_name(host_isa()), e->threads.count, e->threads.count == 1 ? "" : "s", e->threads.text,
-            e->options.n_ctx, hp->n_ctx_train);
+  text_addf(text, "host %s, profile %s, module %s, %u thread%s (%s), context %u of %u%s\n",
+            host_kind_name(e->host.kind), e->profile->name, host_isa_name(host_isa()), e->threads.count,
+            e->threads.count == 1 ? "" : "s", e->threads.text, e->options.n_ctx, hp->n_ctx_train,
+            e->largest_wanted && b->max_ctx ? " (the largest that fits)" : "");
+  char kv[KV_NAME_BYTES];
+  kv_types_name(engine_kv_types(e), kv);
+  text_addf(text, "key-value cache in %s: %s\n", kv, kv_choices[e->kv_choice][1]);
   if (b->fits) {
     text_addf(text, "FITS; the largest context that fits is %u\n\nmemory\n", b->max_ctx);
   } else if (b->max_ctx > 0) {

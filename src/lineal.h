@@ -49,22 +49,31 @@ uint32_t lnl_shard_count(const lnl_engine *e);
 
 /* --- plan ---------------------------------------------------------------------- */
 typedef struct lnl_plan_options {
-  uint32_t n_ctx;        /* tokens; 0: the smaller of the model's own and LNL_DEFAULT_CONTEXT */
-  uint64_t budget_bytes; /* limit on all memory; 0: what the host says */
-  uint32_t kv;           /* kv_type of kv.h: 0 auto, 1 f32, 2 f16, 3 q8_0, 4 q4_0 */
-  uint32_t chunk;        /* most tokens a prefill step; 0: default */
+  uint32_t n_ctx;        /* tokens; 0: the smaller of the model's own and LNL_DEFAULT_CONTEXT;
+                            LNL_LARGEST_CONTEXT: the largest that fits */
+  uint64_t budget_bytes; /* limit on all memory; 0: what host and profile say */
+  uint32_t kv;           /* of keys, kv_type of kv.h: 0 auto, 1 f32, 2 f16, 3 q8_0, 4 q4_0 */
+  uint32_t kv_v;         /* of values; 0: as kv. Two floats or two kinds of blocks */
+  uint32_t chunk;        /* most tokens a prefill step; 0: the profile's */
+  uint32_t profile;      /* place_profile_id of place.h; 0: of the host's kind */
+  uint32_t hold;         /* place_wish of place.h for each tensor; 0: the core decides */
+  const char *tensors;   /* lines GLOB=HOLD, the first that matches a tensor's name holds; read during
+                            lnl_plan_for only; NULL: none */
   bool all_logits;       /* keep the logits of each position, not only the last */
   bool embed;            /* one vector for the text instead of logits: see lnl_logits */
+  bool spread;           /* every activation has a place of its own: to check the slab by */
 } lnl_plan_options;
+#define LNL_LARGEST_CONTEXT UINT32_MAX
 enum {
   LNL_DEFAULT_CONTEXT = 2048,
-  LNL_DEFAULT_CHUNK = 128,
   LNL_ALL_LOGITS_CHUNK = 16,
   LNL_EMBED_CONTEXT = 512
 };
 
 /* Reads the model out of the header, places each tensor, builds the plans and
  * the memory table. LNL_OK also when it does not fit (see lnl_get_budget).
+ * BAD_ARGUMENT for an option that cannot be met; UNSUPPORTED_TYPE where a strict
+ * profile refuses a tensor.
  * May be called again with other options until lnl_bind. */
 lnl_status lnl_plan_for(lnl_engine *e, const lnl_plan_options *options);
 
@@ -88,6 +97,7 @@ void lnl_explain_json(const lnl_engine *e, lnl_text *text);
 void lnl_explain_text(const lnl_engine *e, lnl_text *text);
 void lnl_inspect_json(const lnl_engine *e, lnl_text *text);
 void lnl_inspect_text(const lnl_engine *e, lnl_text *text);
+/* What is planned and what is held, and the regions of memory one by one; after lnl_bind with addresses. */
 void lnl_memory_json(const lnl_engine *e, lnl_text *text);
 void lnl_steps_json(const lnl_engine *e, lnl_text *text);
 

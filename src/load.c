@@ -3,19 +3,24 @@
 #include <string.h>
 
 #include "engine.h"
+#include "kernels/kernels.h"
 
-static bool is_packed(const lnl_weight *w) { return w->place.hold == HOLD_PACKED; }
+static bool is_vector(const lnl_weight *w) { return model_role_is_vector(w->role); }
+
+/* Whether its rows pass through the stage: what is packed or dequantised. Norms
+ * and biases are widened in their place instead. */
+static bool is_staged(const lnl_weight *w) { return w->place.hold != HOLD_STORED && !is_vector(w); }
 
 static uint64_t row_bytes(const lnl_weight *w) { return form_row_bytes(w->form, w->stored->shape[0]); }
 
-/* The stage takes whole groups of rows of any packed weight, and enough of
- * them that the source is read in large pieces. */
+/* The stage takes whole groups of rows of any such weight, and enough of them
+ * that the source is read in large pieces. */
 lnl_status engine_layout_staging(lnl_engine *e, lnl_arena *arena) {
   enum { WORTHWHILE = 512 << 10 };
   e->stage_bytes = 0;
   for (uint32_t i = 0; i < e->model.weight_count; i++) {
     const lnl_weight *w = &e->model.weights[i];
-    if (!is_packed(w)) continue;
+    if (!is_staged(w)) continue;
     uint64_t enough = u64_max(row_bytes(w) * FORM_GROUP, WORTHWHILE);
     e->stage_bytes = u64_max(e->stage_bytes, u64_min(enough, w->place.stored_bytes));
   }
@@ -33,11 +38,11 @@ static void claim_stage(lnl_engine *e, lnl_weight *w) {
 
 lnl_status engine_ask_for(lnl_engine *e, lnl_weight *w) {
   uint64_t most = u64_min(w->place.stored_bytes - w->loaded_bytes, LNL_MAX_NEED_BYTES);
-  /* A weight that is held as f32 but stored narrower lands at the end of its
+  /* A vector that is held as f32 but stored narrower lands at the end of its
    * place and is widened forwards from there. */
   uint64_t tail = w->place.hold == HOLD_F32 ? w->place.resident_bytes - w->place.stored_bytes : 0;
-  uint8_t *to = w->data + tail + w->loaded_bytes;
-  if (is_packed(w)) {
+  uint8_t *to = w->data + (is_vector(w) ? tail : 0) + w->loaded_bytes;
+  if (is_staged(w)) {
     claim_stage(e, w);
     to = e->stage + e->staged_bytes;
     most = u64_min(w->place.stored_bytes - w->loaded_bytes, e->stage_bytes - e->staged_bytes);
@@ -74,18 +79,44 @@ static void widen_in_place(lnl_weight *w) {
   }
 }
 
-/* Packs the whole groups that the stage holds, or all of it at the end, and
- * moves what is left to its front. */
-static void pack_staged(lnl_engine *e, lnl_weight *w) {
-  uint32_t k = (uint32_t)w->stored->shape[0];
+/* One row of k values as f32 or f16. */
+static void dequantise_row(const lnl_weight *w, const uint8_t *src, uint8_t *dst, uint32_t k) {
+  enum { PIECE = 256 }; /* whole blocks of any form */
+  float values[PIECE];
+  for (uint32_t i = 0, n; i < k; i += n) {
+    n = u32_min(k - i, PIECE);
+    w->form->decode(src + form_row_bytes(w->form, i), values, n);
+    if (w->place.hold == HOLD_F32) {
+      memcpy(dst + (size_t)i * sizeof(float), values, n * sizeof(float));
+    } else {
+      f32_to_f16((uint16_t *)(void *)dst + i, values, n);
+    }
+  }
+}
+
+/* `count` stored rows, at most a group, as they are held. */
+static void hold_rows(const lnl_weight *w, const uint8_t *src, uint64_t group, uint32_t count) {
+  const uint32_t k = (uint32_t)w->stored->shape[0];
+  if (w->place.hold == HOLD_PACKED) {
+    uint8_t *dst = w->data + group * form_group_bytes(w->form, k);
+    w->form->packing->pack(src, row_bytes(w), count, dst, k);
+    return;
+  }
+  const uint64_t held = form_row_bytes(w->held, k);
+  for (uint32_t i = 0; i < count; i++)
+    dequantise_row(w, src + i * row_bytes(w), w->data + (group * FORM_GROUP + i) * held, k);
+}
+
+/* Moves the whole groups that the stage holds, or all of it at the end, to
+ * their place, and what is left to its front. */
+static void empty_stage(lnl_engine *e, lnl_weight *w) {
   uint64_t row = row_bytes(w), group = row * FORM_GROUP;
-  uint64_t packed_group = form_group_bytes(w->form, k);
   uint64_t first = (w->loaded_bytes - e->staged_bytes) / group;
   bool last = w->loaded_bytes == w->place.stored_bytes;
   uint64_t done = 0;
   for (; e->staged_bytes - done >= (last ? row : group); first++) {
     uint64_t bytes = u64_min(group, e->staged_bytes - done);
-    w->form->packing->pack(e->stage + done, row, (uint32_t)(bytes / row), w->data + first * packed_group, k);
+    hold_rows(w, e->stage + done, first, (uint32_t)(bytes / row));
     done += bytes;
   }
   e->staged_bytes -= done;
@@ -103,11 +134,11 @@ lnl_status lnl_load_fed(lnl_engine *e, uint32_t bytes) {
   e->need.pointer += bytes;
   e->need.bytes -= bytes;
   bool complete = w->loaded_bytes == w->place.stored_bytes;
-  if (is_packed(w)) {
+  if (is_staged(w)) {
     e->staged_bytes += bytes;
-    if (complete || e->need.bytes == 0) pack_staged(e, w);
+    if (complete || e->need.bytes == 0) empty_stage(e, w);
   }
-  if (complete && w->place.hold == HOLD_F32) widen_in_place(w);
+  if (complete && w->place.hold == HOLD_F32 && is_vector(w)) widen_in_place(w);
   if (e->need.bytes == 0) e->need_weight = NULL;
   return LNL_OK;
 }

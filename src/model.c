@@ -200,8 +200,9 @@ static lnl_status match_tensors(lnl_model *model, const gguf *shards, uint32_t s
                          (int)t->name.bytes, (const char *)t->name.data);
       }
       *slot = (int32_t)next;
+      const lnl_form *form = form_find(t->type);
       model->weights[next++] =
-          (lnl_weight){.stored = t, .form = form_find(t->type), .role = role, .shard = s, .layer = layer};
+          (lnl_weight){.stored = t, .form = form, .held = form, .role = role, .shard = s, .layer = layer};
     }
   }
   model->weight_count = next;

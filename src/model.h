@@ -124,6 +124,7 @@ typedef struct lnl_layer {
 typedef struct lnl_weight {
   const gguf_tensor *stored; /* into its shard's header */
   const lnl_form *form;      /* how it is stored */
+  const lnl_form *held;      /* how a step reads it: form, or F32 or F16 where it is dequantised */
   lnl_placement place;
   weight_role role;
   uint32_t shard, layer;

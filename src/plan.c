@@ -73,7 +73,7 @@ static void emit_vector(plan_builder *b, plan_op op, weight_role role, uint32_t 
 
 /* The form of x that the kernel of w multiplies with. */
 static int32_t as_operand(plan_builder *b, const lnl_weight *w, uint32_t layer, value_rows rows, int32_t x) {
-  if (w->form->activation != ACT_Q8) return x;
+  if (w->held->activation != ACT_Q8) return x;
   if (b->quant_in == x) return b->quant_out;
   b->quant_out = plan_new_value(b, "int8", VALUE_Q8, rows, (uint32_t)w->stored->shape[0]);
   plan_step step = plan_step_of(OP_QUANT, layer);
@@ -218,6 +218,7 @@ static void mark_syncs(lnl_plan *plan) {
   uint32_t since = 0; /* first step after the last meeting */
   for (uint32_t i = 1; i < plan->step_count; i++) {
     plan_step *step = &plan->steps[i];
+    step->sync = false;
     for (uint32_t j = since; j < i && !step->sync; j++) {
       step->sync = !may_run_together(plan, &plan->steps[j], step);
     }
@@ -261,6 +262,15 @@ lnl_status plan_build(lnl_plan *plan, const lnl_model *model, uint32_t token_row
   LNL_ASSERT(plan_verify(plan));
   mark_syncs(plan);
   return LNL_OK;
+}
+
+void plan_spread(lnl_plan *plan) {
+  plan->slab_bytes = 0;
+  for (uint32_t i = 0; i < plan->value_count; i++) {
+    plan->values[i].offset = plan->slab_bytes;
+    plan->slab_bytes += plan->values[i].bytes;
+  }
+  mark_syncs(plan);
 }
 
 void plan_free(lnl_plan *plan) {

@@ -140,6 +140,9 @@ void plan_free(lnl_plan *plan);
 /* True when no two values that are alive at the same step share a byte, and
  * all lie inside the slab. The proof that the layout is sound. */
 bool plan_verify(const lnl_plan *plan);
+/* Gives every value a place of its own instead. What a plan computes does not
+ * depend on where its values lie; this is how that is tested. */
+void plan_spread(lnl_plan *plan);
 /* Rows that a value has room for. */
 uint32_t plan_value_rows(const lnl_plan *plan, value_rows rows);
 /* The largest sum of bytes alive at one step: no layout can be smaller. */

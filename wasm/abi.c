@@ -79,14 +79,22 @@ int32_t lnl_abi_header_finish(lnl_engine *e) { return lnl_header_finish(core(e))
 uint32_t lnl_abi_shard_count(lnl_engine *e) { return lnl_shard_count(core(e)); }
 
 int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_t kv, uint32_t chunk,
-                     uint32_t flags) {
+                     uint32_t flags, uint32_t placement, uint32_t tensor_bytes) {
+  const abi_engine *a = self(e);
+  if (tensor_bytes > a->input_bytes || (tensor_bytes && a->input[tensor_bytes - 1]))
+    return lnl_set_error(core(e), LNL_BAD_ARGUMENT, "the overrides do not end");
   lnl_plan_options options = {
       .n_ctx = n_ctx,
       .budget_bytes = as_u64(budget_bytes, 0),
-      .kv = kv,
+      .kv = kv & 255,
+      .kv_v = kv >> 8,
       .chunk = chunk,
+      .profile = placement & 255,
+      .hold = placement >> 8,
+      .tensors = tensor_bytes ? (const char *)a->input : NULL,
       .all_logits = flags & 1,
       .embed = flags & 2,
+      .spread = flags & 8,
   };
   return lnl_plan_for(core(e), &options);
 }

@@ -9,7 +9,7 @@
 
 #include "../src/lineal.h"
 
-enum { LNL_ABI_VERSION = 3 }; /* js-glue/abi.js refuses another number */
+enum { LNL_ABI_VERSION = 4 }; /* js-glue/abi.js refuses another number */
 uint32_t lnl_abi_version(void);
 uint32_t lnl_abi_isa(void); /* lnl_isa of this module */
 /* NUL-terminated, static. */
@@ -36,13 +36,18 @@ int32_t lnl_abi_header_finish(lnl_engine *e); /* the source ended */
 uint32_t lnl_abi_shard_count(lnl_engine *e);  /* 1 unless split.count says more */
 
 /* --- plan ------------------------------------------------------------------- */
-/* n_ctx 0: the smaller of the model's own and 2048. budget_bytes 0: none.
- * kv: 0 auto, 1 f32, 2 f16, 3 q8_0, 4 q4_0. chunk 0: default. flags: 1 keep the logits
+/* n_ctx 0: the smaller of the model's own and 2048; 2^32 - 1: the largest that
+ * fits. budget_bytes 0: none. kv: 0 auto, 1 f32, 2 f16, 3 q8_0, 4 q4_0; that of
+ * values, where it is another, times 256 on top. chunk 0: default. flags: 1 keep the logits
  * of each prompt position (for logits and perplexity), 2 one vector of the text
- * instead of logits (embeddings; always so for models without an output). status OK even when it
- * does not fit: lnl_abi_number(e, NUM_FITS) tells. */
+ * instead of logits (embeddings; always so for models without an output), 8 each
+ * activation in a place of its own (a check). placement: the profile (0 the
+ * host's own, 1 browser, 2 phone, 3 node, 4 native) plus 256 times the form of all
+ * weights (0 the core decides, 1 stored, 2 x8, 3 f32, 4 f16). tensor_bytes: so
+ * many bytes of the input are overrides by name, lines GLOB=FORM with a NUL at
+ * the end; 0: none. status OK even when it does not fit: lnl_abi_number(e, NUM_FITS) tells. */
 int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_t kv, uint32_t chunk,
-                     uint32_t flags);
+                     uint32_t flags, uint32_t placement, uint32_t tensor_bytes);
 
 /* Texts made on demand: valid until the next lnl_abi_text of e. */
 enum {

@@ -17,7 +17,7 @@ enum { EXIT_ERROR = 1, EXIT_DOES_NOT_FIT = 2, HEADER_PIECE = 256 << 10 };
 
 static const char usage[] =
     "lineal (WASI)\n"
-    "  explain FILE [--context N] [--memory BYTES|512MiB|2GiB] [--kv TYPE] [--json]\n"
+    "  explain FILE [--context N|max] [--memory BYTES|512MiB|2GiB] [--kv TYPE] [--json]\n"
     "  generate FILE --prompt TEXT [--max-tokens N] [--temperature T] [--top-k K] [--top-p P]\n"
     "           [--min-p P] [--seed S] [--context N] [--memory SIZE] [--kv TYPE] [--stats] [--json]\n"
     "The file lies in a preopened folder; of a split model give the first part.\n"
@@ -115,6 +115,7 @@ static bool parse_option(arguments *a, const char *name, const char *value) {
     }
     return false;
   }
+  if (!strcmp(name, "--context") && !strcmp(value, "max")) return (a->plan.n_ctx = LNL_LARGEST_CONTEXT);
   if (!strcmp(name, "--context")) return parse_count(value, UINT32_MAX, &n) && (a->plan.n_ctx = (uint32_t)n);
   if (!strcmp(name, "--top-k"))
     return parse_count(value, UINT32_MAX, &n) && (a->sample.top_k = (uint32_t)n, true);

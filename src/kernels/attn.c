@@ -47,10 +47,10 @@ void attn_share(const lnl_attn *a, uint32_t thread, uint32_t thread_count) {
 
 /* --- specification ----------------------------------------------------------------- */
 static float key_at(const lnl_attn *a, uint32_t position, uint32_t kv_head, uint32_t i) {
-  return attn_kv_value(a->k, a->kv, ATTN_K, a->n_ctx, a->d_head, position, kv_head, i);
+  return attn_kv_value(a->k, a->kv[ATTN_K], ATTN_K, a->n_ctx, a->d_head, position, kv_head, i);
 }
 static float value_at(const lnl_attn *a, uint32_t position, uint32_t kv_head, uint32_t i) {
-  return attn_kv_value(a->v, a->kv, ATTN_V, a->n_ctx, a->d_value, position, kv_head, i);
+  return attn_kv_value(a->v, a->kv[ATTN_V], ATTN_V, a->n_ctx, a->d_value, position, kv_head, i);
 }
 
 static float score_scalar(const lnl_attn *a, const float *q, uint32_t kv_head, uint32_t position) {
@@ -376,29 +376,52 @@ static VEC_NOINLINE bool halves_are_finite(const uint8_t *src, size_t n) {
 
 static uint32_t quad_size(uint32_t left) { return left >= 4 ? 4 : left >= 2 ? 2 : 1; }
 
+/* Keys or values of a tile, from its first position on. */
+typedef struct float_part {
+  const uint8_t *data;
+  uint32_t d;
+  bool f16, widen;
+} float_part;
+
+static float_part part_at(const lnl_attn *a, attn_part which, size_t first, uint32_t n) {
+  const bool f16 = a->kv[which] == ATTN_F16;
+  const uint32_t d = which == ATTN_K ? a->d_head : a->d_value;
+  const uint8_t *data = which == ATTN_K ? a->k : a->v;
+  return (float_part){data + first * d * (f16 ? 2 : 4), d, f16, f16 && n >= WIDE_ROWS};
+}
+
+/* What the kernels read of it; wide [count, d] holds it where it is widened. */
+static void tile_read(attn_tile *tile, const float_part *part, float *wide, uint32_t count) {
+  if (part->widen) widen_halves(wide, part->data, (size_t)count * part->d);
+  tile->data = part->widen ? (const uint8_t *)wide : part->data;
+  tile->f16 = part->f16 && !part->widen;
+  tile->d = part->d;
+}
+
+/* Whether what a row sees of it is finite; of floats that shows by itself. */
+static bool part_is_finite(const float_part *part, uint32_t begin, uint32_t end) {
+  return !part->f16 ||
+         halves_are_finite(part->data + (size_t)begin * part->d * 2, (size_t)(end - begin) * part->d);
+}
+
 /* n rows of a kv head: a tile goes through all of them while it is near. */
 static void attn_float(const lnl_attn *a, uint32_t kv_head, attn_row *rows, uint32_t n) {
-  const bool f16 = a->kv == ATTN_F16;
-  const size_t item = f16 ? 2 : 4, first = (size_t)kv_head * a->n_ctx;
-  attn_tile tile = {.f16 = f16 && n < WIDE_ROWS, .weights = a->scratch};
+  const bool k16 = a->kv[ATTN_K] == ATTN_F16, v16 = a->kv[ATTN_V] == ATTN_F16;
+  const size_t first = (size_t)kv_head * a->n_ctx;
+  attn_tile tile = {.weights = a->scratch};
   tile.queries = tile.weights + ATTN_ROWS * ATTN_TILE;
   float *wide = tile.queries + ATTN_ROWS * align_up(a->d_head, 4);
-  queries_make(tile.queries, rows, n, a->d_head, f16 ? HALF_QUERY : 1);
+  queries_make(tile.queries, rows, n, a->d_head, k16 ? HALF_QUERY : 1);
   for (uint32_t r = 0; r < n; r++) {
-    rows[r].scale = f16 ? a->scale * HALF_SCORE : a->scale;
+    rows[r].scale = k16 ? a->scale * HALF_SCORE : a->scale;
     memset(rows[r].out, 0, a->d_value * sizeof(float));
   }
   const attn_range tiles = attn_tiles(rows, n);
   for (uint32_t at = tiles.begin; at < tiles.end; at += ATTN_TILE) {
     const uint32_t count = u32_min(tiles.end - at, ATTN_TILE);
-    const uint8_t *keys = (const uint8_t *)a->k + (first + at) * a->d_head * item;
-    const uint8_t *values = (const uint8_t *)a->v + (first + at) * a->d_value * item;
-    const bool finite = !f16 || (halves_are_finite(keys, (size_t)count * a->d_head) &&
-                                 halves_are_finite(values, (size_t)count * a->d_value));
-    const bool widen = f16 && !tile.f16;
-    if (widen) widen_halves(wide, keys, (size_t)count * a->d_head);
-    tile.data = widen ? (const uint8_t *)wide : keys;
-    tile.d = a->d_head;
+    const float_part keys = part_at(a, ATTN_K, first + at, n), values = part_at(a, ATTN_V, first + at, n);
+    const bool finite = part_is_finite(&keys, 0, count) && part_is_finite(&values, 0, count);
+    tile_read(&tile, &keys, wide, count);
     for (uint32_t r = 0, m; r < n; r += m) {
       m = quad_size(n - r);
       scores_n(&tile, r, m, attn_seen_any(rows + r, m, at));
@@ -406,18 +429,15 @@ static void attn_float(const lnl_attn *a, uint32_t kv_head, attn_row *rows, uint
     for (uint32_t r = 0; r < n; r++) {
       attn_row *row = &rows[r];
       const attn_range seen = attn_seen(row, at);
-      const size_t seen_count = seen.end - seen.begin;
-      attn_softmax(tile.weights + r * ATTN_TILE, seen, row, row->largest, f16 ? HALF_WEIGHT : 1, a->softcap);
+      attn_softmax(tile.weights + r * ATTN_TILE, seen, row, row->largest, v16 ? HALF_WEIGHT : 1, a->softcap);
       const float keep = row->keep;
       if (keep != 1)
         for (uint32_t i = 0; i < a->d_value; i++) row->out[i] *= keep;
-      if (!finite && !(halves_are_finite(keys + seen.begin * a->d_head * item, seen_count * a->d_head) &&
-                       halves_are_finite(values + seen.begin * a->d_value * item, seen_count * a->d_value)))
+      if (!finite &&
+          !(part_is_finite(&keys, seen.begin, seen.end) && part_is_finite(&values, seen.begin, seen.end)))
         row->total = NAN;
     }
-    if (widen) widen_halves(wide, values, (size_t)count * a->d_value);
-    tile.data = widen ? (const uint8_t *)wide : values;
-    tile.d = a->d_value;
+    tile_read(&tile, &values, wide, count);
     for (uint32_t r = 0, m; r < n; r += m) {
       m = quad_size(n - r);
       values_seen(&tile, rows, r, m, at);
@@ -449,7 +469,7 @@ void attn(const lnl_attn *a) {
             .total = 1, /* exp(sink - largest); the first tile multiplies it by 0 if there is none */
         };
       }
-      (a->kv == ATTN_F32 || a->kv == ATTN_F16 ? attn_float : attn_block)(a, kv_head, rows, n);
+      (a->kv[ATTN_K] < ATTN_Q8_0 ? attn_float : attn_block)(a, kv_head, rows, n);
     }
   }
 }

@@ -294,8 +294,8 @@ static void values_n(block_tile *tile, uint32_t b, uint32_t n, int bits) {
 
 /* n rows of a kv head over all positions that they see. */
 static void quad_run(block_tile *tile, const lnl_attn *a, uint32_t kv_head, uint32_t n) {
-  const int bits = a->kv == ATTN_Q8_0 ? 8 : 4;
-  const size_t key_bytes = tile->key_blocks * block_bytes(bits),
+  const int key_bits = a->kv[ATTN_K] == ATTN_Q8_0 ? 8 : 4, bits = a->kv[ATTN_V] == ATTN_Q8_0 ? 8 : 4;
+  const size_t key_bytes = tile->key_blocks * block_bytes(key_bits),
                value_bytes = tile->value_blocks * block_bytes(bits);
   const size_t first = (size_t)kv_head * kv_group_count(a->n_ctx);
   queries_make(tile, n, a->d_head, a->scale);
@@ -307,7 +307,7 @@ static void quad_run(block_tile *tile, const lnl_attn *a, uint32_t kv_head, uint
     tile->values = (const uint8_t *)a->v + (first + at / KV_GROUP) * value_bytes;
     tile->groups = attn_seen_any(tile->rows, n, at);
     tile->groups.begin = tile->groups.begin / KV_GROUP * KV_GROUP;
-    scores_n(tile, n, bits);
+    scores_n(tile, n, key_bits);
     for (uint32_t h = 0; h < n; h++) {
       tile->seen[h] = attn_seen(&tile->rows[h], at);
       /* Relative to the tile's largest, which therefore is 1: so much is known

@@ -62,6 +62,8 @@
  * last group of n_ctx comes on top. */
 typedef enum attn_kv { ATTN_F32, ATTN_F16, ATTN_Q8_0, ATTN_Q4_0 } attn_kv;
 enum { KV_BLOCK = 32, KV_GROUP = 8 };
+/* Whether attn reads keys and values that are held in these two ways. */
+static inline bool attn_kv_pair(attn_kv k, attn_kv v) { return (k >= ATTN_Q8_0) == (v >= ATTN_Q8_0); }
 static inline uint32_t kv_group_count(uint32_t n_ctx) {
   return (uint32_t)(((uint64_t)n_ctx + KV_GROUP - 1) / KV_GROUP);
 }
@@ -79,7 +81,8 @@ float attn_kv_value(const void *kv_data, attn_kv kv, attn_part part, uint32_t n_
  * that scratch does not grow with the context.
  *   q, out:   rows of tokens, q_stride and out_stride floats apart; in each
  *             [n_head, d_head] and [n_head, d_value]; out overlaps no input
- *   k, v:     as attn_kv says
+ *   k, v:     as attn_kv says; kv: how each is held, both as floats or halves,
+ *             or both in blocks (attn_kv_pair)
  *   position: of token 0
  *   causal:   token t sees keys 0..position + t, which must be in the cache;
  *             false: each token sees keys 0..n_key - 1 (n_key at least 1), and
@@ -101,7 +104,7 @@ typedef struct lnl_attn {
   float *out;
   const float *q;
   const void *k, *v;
-  attn_kv kv;
+  attn_kv kv[2]; /* by attn_part */
   bool causal;
   uint32_t n_ctx; /* positions that k and v have room for */
   uint32_t n_head, n_kv_head, d_head, d_value, head_begin, head_end;

@@ -571,8 +571,8 @@ static const char *const kv_names[KV_KINDS] = {"f32", "f16", "q8_0", "q4_0"};
 
 static const char *attn_text(const lnl_attn *a) {
   static char text[160];
-  fmt_print(text, sizeof text, "%s, %u/%u heads, d %u/%u, %u keys, %u tokens, window %u, cap %u%s%s",
-            kv_names[a->kv], a->n_head, a->n_kv_head, a->d_head, a->d_value, a->n_key, a->n_tok, a->window,
+  fmt_print(text, sizeof text, "%s/%s, %u/%u heads, d %u/%u, %u keys, %u tokens, window %u, cap %u%s%s",
+            kv_names[a->kv[ATTN_K]], kv_names[a->kv[ATTN_V]], a->n_head, a->n_kv_head, a->d_head, a->d_value, a->n_key, a->n_tok, a->window,
             (uint32_t)a->softcap, a->sinks ? ", sinks" : "", a->causal ? "" : ", all keys");
   return text;
 }
@@ -585,7 +585,7 @@ static bool sees(const lnl_attn *a, uint32_t token, uint32_t key) {
 
 /* The scale of a block of values. */
 static double value_scale(const lnl_attn *a, uint32_t p, uint32_t head, uint32_t block) {
-  const uint32_t blocks = (a->d_value + 31) / 32, bytes = a->kv == ATTN_Q8_0 ? 272 : 144;
+  const uint32_t blocks = (a->d_value + 31) / 32, bytes = a->kv[ATTN_V] == ATTN_Q8_0 ? 272 : 144;
   const size_t at = ((size_t)head * ((a->n_ctx + 7) / 8) + p / 8) * blocks + block;
   return (double)load_half((const uint8_t *)a->v + at * bytes + 2 * (p % 8));
 }
@@ -594,23 +594,24 @@ static double value_scale(const lnl_attn *a, uint32_t p, uint32_t head, uint32_t
  * what it holds of them, [n_kv_head, n_key, d]. */
 static lnl_status make_cache(const lnl_attn *a, attn_part part, void *cache, float **values,
                              lnl_error *error) {
+  const attn_kv kv = a->kv[part];
   const uint32_t d = part == ATTN_K ? a->d_head : a->d_value, n = a->n_kv_head * d;
-  memset(cache, 0xff, (size_t)attn_kv_bytes(a->kv, a->n_ctx, a->n_kv_head, d));
+  memset(cache, 0xff, (size_t)attn_kv_bytes(kv, a->n_ctx, a->n_kv_head, d));
   float *rows = random_floats(n * a->n_key, -1, 1, false);
   for (uint32_t p = a->n_key; p-- > 0;)
-    attn_kv_store(cache, a->kv, part, a->n_ctx, a->n_kv_head, d, p, rows + (size_t)p * n);
+    attn_kv_store(cache, kv, part, a->n_ctx, a->n_kv_head, d, p, rows + (size_t)p * n);
   /* Every value is found again, so no two share a place. */
   float *to = *values = floats(n * a->n_key, false);
   for (uint32_t head = 0; head < a->n_kv_head; head++)
     for (uint32_t p = 0; p < a->n_key; p++)
       for (uint32_t i = 0; i < d; i++) {
         const float value = rows[(size_t)p * n + head * d + i];
-        const float got = *to++ = attn_kv_value(cache, a->kv, part, a->n_ctx, d, p, head, i);
-        const float bound = a->kv == ATTN_F32    ? 0
-                            : a->kv == ATTN_F16  ? 0x1p-12f
-                            : a->kv == ATTN_Q8_0 ? 0.51f / 127
+        const float got = *to++ = attn_kv_value(cache, kv, part, a->n_ctx, d, p, head, i);
+        const float bound = kv == ATTN_F32    ? 0
+                            : kv == ATTN_F16  ? 0x1p-12f
+                            : kv == ATTN_Q8_0 ? 0.51f / 127
                                                  : 0.126f;
-        CHECK(fabsf(got - value) <= bound, "%s: position %u head %u value %u: %g, stored %g", kv_names[a->kv],
+        CHECK(fabsf(got - value) <= bound, "%s: position %u head %u value %u: %g, stored %g", kv_names[kv],
               p, head, i, (double)got, (double)value);
       }
   return LNL_OK;
@@ -619,7 +620,7 @@ static lnl_status make_cache(const lnl_attn *a, attn_part part, void *cache, flo
 /* The row of one token and head; k and v: what the cache holds. */
 static lnl_status check_attn_row(const lnl_attn *a, const float *k, const float *v, uint32_t t, uint32_t h,
                                  const char *which, double *weight, lnl_error *error) {
-  const bool blocks = a->kv >= ATTN_Q8_0 && which[0] == 'b';
+  const bool blocks = a->kv[ATTN_K] >= ATTN_Q8_0 && which[0] == 'b';
   const uint32_t g = h / (a->n_head / a->n_kv_head);
   const float *q = a->q + (size_t)t * a->q_stride + (size_t)h * a->d_head;
   const double sink = a->sinks ? (double)a->sinks[h] : -(double)INFINITY, cap = (double)a->softcap;
@@ -744,10 +745,10 @@ static lnl_status check_attn_unseen(const lnl_attn *a, void *k, void *v, uint32_
     const uint32_t d = part == ATTN_K ? a->d_head : a->d_value, n = a->n_kv_head * d;
     float *row = floats(n, false), *kept = floats(n, false);
     for (uint32_t i = 0; i < n; i++) {
-      kept[i] = attn_kv_value(part == ATTN_K ? k : v, a->kv, part, a->n_ctx, d, key, i / d, i % d);
+      kept[i] = attn_kv_value(part == ATTN_K ? k : v, a->kv[part], part, a->n_ctx, d, key, i / d, i % d);
       row[i] = part == ATTN_K ? NAN : INFINITY;
     }
-    attn_kv_store(part == ATTN_K ? k : v, a->kv, part, a->n_ctx, a->n_kv_head, d, key, row);
+    attn_kv_store(part == ATTN_K ? k : v, a->kv[part], part, a->n_ctx, a->n_kv_head, d, key, row);
     attn(a);
     for (uint32_t t = 0; t < a->n_tok; t++)
       for (uint32_t i = 0; i < a->n_head * a->d_value; i++) {
@@ -756,16 +757,17 @@ static lnl_status check_attn_unseen(const lnl_attn *a, void *k, void *v, uint32_
               "%s: token %u is %g with a %s that is not finite at %u", attn_text(a), t, (double)a->out[at],
               part == ATTN_K ? "key" : "value", key);
       }
-    attn_kv_store(part == ATTN_K ? k : v, a->kv, part, a->n_ctx, a->n_kv_head, d, key, kept);
+    attn_kv_store(part == ATTN_K ? k : v, a->kv[part], part, a->n_ctx, a->n_kv_head, d, key, kept);
   }
   return LNL_OK;
 }
 
-static lnl_status check_attn(attn_shape s, attn_features f, attn_kv kv, float q_size, lnl_error *error) {
+static lnl_status check_attn_pair(attn_shape s, attn_features f, attn_kv kv_k, attn_kv kv_v, float q_size,
+                                  lnl_error *error) {
   lnl_attn a = {0};
   a.n_head = s.n_head, a.n_kv_head = s.n_kv_head, a.d_head = s.d_head, a.d_value = s.d_value,
   a.n_key = s.n_key;
-  a.kv = kv;
+  a.kv[ATTN_K] = kv_k, a.kv[ATTN_V] = kv_v;
   a.n_ctx = s.n_key + s.n_key % 11;
   a.head_end = s.n_head;
   a.n_tok = u32_min(f.n_tok, s.n_key);
@@ -777,9 +779,9 @@ static lnl_status check_attn(attn_shape s, attn_features f, attn_kv kv, float q_
   a.q = random_floats(a.n_tok * a.q_stride, -q_size, q_size, false);
   if (f.sinks) a.sinks = random_floats(s.n_head, -2, 2 + q_size, false);
   void *k =
-      case_alloc((size_t)attn_kv_bytes(kv, a.n_ctx, s.n_kv_head, s.d_head), kv == ATTN_F32 ? 4 : 2, false);
+      case_alloc((size_t)attn_kv_bytes(kv_k, a.n_ctx, s.n_kv_head, s.d_head), kv_k == ATTN_F32 ? 4 : 2, false);
   void *v =
-      case_alloc((size_t)attn_kv_bytes(kv, a.n_ctx, s.n_kv_head, s.d_value), kv == ATTN_F32 ? 4 : 2, true);
+      case_alloc((size_t)attn_kv_bytes(kv_v, a.n_ctx, s.n_kv_head, s.d_value), kv_v == ATTN_F32 ? 4 : 2, true);
   a.k = k, a.v = v;
   float *keys, *values;
   LNL_TRY(make_cache(&a, ATTN_K, k, &keys, error));
@@ -802,13 +804,18 @@ static lnl_status check_attn(attn_shape s, attn_features f, attn_kv kv, float q_
   return LNL_OK;
 }
 
+static lnl_status check_attn(attn_shape s, attn_features f, attn_kv kv, float q_size, lnl_error *error) {
+  return check_attn_pair(s, f, kv, kv, q_size, error);
+}
+
 /* What is not finite in the cache, in a query or in a sink, must show. */
 static lnl_status check_attn_special(attn_kv kv, uint32_t d, lnl_error *error) {
   for (int where = 0; where < 6; where++)
     for (uint32_t at = 0; at < 10; at += 9) {
       lnl_attn a = {0};
       a.n_head = 2, a.n_kv_head = a.head_end = a.n_tok = 1;
-      a.d_head = a.d_value = d, a.n_key = a.n_ctx = 10, a.kv = kv, a.scale = 1;
+      a.d_head = a.d_value = d, a.n_key = a.n_ctx = 10, a.scale = 1;
+      a.kv[ATTN_K] = a.kv[ATTN_V] = kv;
       float *q = random_floats(2 * d, -1, 1, false), *row = floats(d, false), *sinks = floats(2, false);
       uint8_t *cache[2];
       for (attn_part part = ATTN_K; part <= ATTN_V; part++) {
@@ -935,6 +942,13 @@ static lnl_status case_attn(lnl_error *error) {
     }
     LNL_TRY(check_attn_special(kv, 12, error));
     LNL_TRY(check_attn_special(kv, 64, error));
+    /* keys held otherwise than values */
+    const attn_kv v = (attn_kv)(kv ^ 1u);
+    CHECK(attn_kv_pair(kv, v) && !attn_kv_pair(kv, (attn_kv)(kv ^ 2u)), "%s goes with %s only", kv_names[kv], kv_names[v]);
+    for (uint32_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+      LNL_TRY(check_attn_pair(shapes[i], one, kv, v, 3.0f, error));
+    for (uint32_t i = 0; i < sizeof batch_shapes / sizeof batch_shapes[0]; i++)
+      LNL_TRY(check_attn_pair(batch_shapes[i], features[i], kv, v, 3.0f, error));
   }
 #if LNL_VEC
   LNL_TRY(check_tanhs(error));

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -83,11 +84,76 @@ static void test_verifier_sees_every_overlap(void **state) {
   lnl_close(e);
 }
 
+/* --- with and without the slab --------------------------------------------------------- */
+
+static const int32_t prompt[] = {1, 260, 261, 299, 5, 77, 264, 265, 266, 267, 281};
+enum { PROMPT = sizeof prompt / sizeof *prompt, GENERATED = 6 };
+
+/* Logits of the prompt and of some tokens after it, one after the other; malloc. */
+static float *all_of(const tiny_file *file, lnl_plan_options options, size_t *count) {
+  lnl_host host = tiny_host();
+  lnl_engine *e = lnl_open(&host);
+  assert_int_equal(tiny_open(e, file, &options, true), LNL_OK);
+  assert_int_equal(lnl_get_budget(e)->planned.slab, lnl_measure(e).slab);
+  assert_true(plan_verify(&e->prefill) && plan_verify(&e->decode));
+  const size_t n_vocab = lnl_get_info(e).n_vocab;
+  float *all = malloc((PROMPT + GENERATED) * n_vocab * sizeof *all);
+  *count = 0;
+  assert_int_equal(lnl_prompt(e, prompt, PROMPT, false), 0);
+  for (uint32_t step = 0; step <= GENERATED; step++) {
+    lnl_status status;
+    do {
+      status = lnl_eval(e);
+      uint32_t rows = 0;
+      const float *logits = lnl_logits(e, &rows);
+      if (!logits) continue;
+      memcpy(all + *count, logits, rows * n_vocab * sizeof *all);
+      *count += rows * n_vocab;
+    } while (status == LNL_MORE);
+    assert_int_equal(status, LNL_OK);
+    if (step < GENERATED) assert_true(lnl_sample(e) >= 0);
+  }
+  lnl_close(e);
+  return all;
+}
+
+/* Where values lie changes nothing, so no value is overwritten while it is alive. */
+static void test_a_place_for_each_value_gives_the_same_bits(void **state) {
+  (void)state;
+  static const uint32_t types[] = {0, 1, 2, 8, 14}; /* F32, F16, Q4_0, Q8_0, Q6_K */
+  for (uint32_t i = 0; i < 5; i++) {
+    tiny_config c = tiny_default();
+    c.matrix_type = types[i];
+    c.tied = i % 2;
+    c.biases = i < 3;
+    c.d_model = c.d_ff = 256;
+    c.n_head = 8;
+    c.d_head = 32;
+    tiny_file file = tiny_write(&c);
+    for (uint32_t chunk = 1; chunk <= 16; chunk *= 4) {
+      for (int all_logits = 0; all_logits < 2; all_logits++) {
+        lnl_plan_options options = {.chunk = chunk, .all_logits = all_logits};
+        size_t count, spread_count;
+        float *want = all_of(&file, options, &count);
+        options.spread = true;
+        float *got = all_of(&file, options, &spread_count);
+        assert_int_equal(count, spread_count);
+        assert_int_equal(count, (all_logits ? PROMPT + GENERATED : 1 + GENERATED) * (size_t)c.n_vocab);
+        assert_memory_equal(got, want, count * sizeof *want);
+        free(want);
+        free(got);
+      }
+    }
+    free(file.data);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_slab_does_not_grow_with_layers),
       cmocka_unit_test(test_slab_is_near_the_lower_bound),
       cmocka_unit_test(test_verifier_sees_every_overlap),
+      cmocka_unit_test(test_a_place_for_each_value_gives_the_same_bits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -257,11 +257,11 @@ export class Core {
 
   /**
    * @param {Pick<import('./options.js').PlanOptions, 'context' | 'memory' | 'kvType' | 'chunk' | 'allLogits'>
-   *   & Partial<import('./options.js').PlanOptions> & { spread?: boolean }} options
+   *   & Partial<Pick<import('./options.js').PlanOptions, 'embeddings' | 'placement'>> & { spread?: boolean }} options
    *   spread: each activation in a place of its own, to check the slab by
    */
   plan({ context, memory, kvType, chunk, allLogits, embeddings, placement, spread }) {
-    const kv = typeof kvType === 'string' ? KV_TYPE[kvType] : KV_TYPE[kvType.k] + 256 * KV_TYPE[kvType.v];
+    const kv = typeof kvType === 'object' ? KV_TYPE[kvType.k] + 256 * KV_TYPE[kvType.v] : KV_TYPE[kvType];
     const flags = (allLogits ? 1 : 0) | (embeddings ? 2 : 0) | (spread ? 8 : 0);
     const place = PROFILE[placement?.profile ?? 'auto'] + 256 * HOLD[placement?.hold ?? 'auto'];
     const make = (/** @type {number} */ bytes) =>

@@ -160,7 +160,8 @@ export function planOptions(options = {}) {
  * @returns {import('./index.d.ts').KvType}
  */
 function kvTypeOption(given) {
-  if (typeof given !== 'object' || given === null) return oneOf('kvType', given, ['auto', ...KV_TYPES]);
+  if (typeof given !== 'object' || given === null)
+    return oneOf('kvType', given, /** @type {const} */ (['auto', ...KV_TYPES]));
   checkOptions(given, ['k', 'v'], 'kvType');
   const pair = /** @type {Record<string, unknown>} */ (given);
   return { k: oneOf('kvType.k', pair.k, KV_TYPES), v: oneOf('kvType.v', pair.v, KV_TYPES) };

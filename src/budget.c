@@ -158,8 +158,7 @@ static uint32_t make_suggestions(const lnl_engine *e, budget_suggestion out[BUDG
   }
   lnl_memory small = *m;
   small.weights = weights_at_q4_k(e);
-  suggest(&s, "SMALLER_TYPE", total_of(e, &small),
-          "the same model quantised to 4 bits (Q4_K or Q4_0)");
+  suggest(&s, "SMALLER_TYPE", total_of(e, &small), "the same model quantised to 4 bits (Q4_K or Q4_0)");
   if (m->total <= hard_limit(e)) {
     budget_suggestion *more = &s.out[s.count++];
     *more = (budget_suggestion){.code = "MORE_MEMORY", .sufficient = true};

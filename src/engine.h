@@ -58,7 +58,7 @@ struct lnl_engine {
   bool tight;          /* forms larger than the stored ones did not fit */
   lnl_plan prefill, decode;
   lnl_budget budget;
-  uint64_t tight_weights, tight_staging; /* with no form larger than the stored one */
+  uint64_t tight_weights, tight_staging;                 /* with no form larger than the stored one */
   budget_suggestion suggestions[BUDGET_MAX_SUGGESTIONS]; /* when it does not fit */
   uint32_t suggestion_count;
 

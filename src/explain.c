@@ -117,8 +117,8 @@ static uint32_t memory_lines(const lnl_engine *e, memory_line out[MEMORY_LINES])
   fmt_print(out[1].note, sizeof out[1].note, "%u tensors stay in the mapped file: not counted in the total",
             mapped_count);
   out[2] = (memory_line){.name = "kv", .bytes = m->kv};
-  fmt_print(out[2].note, sizeof out[2].note, "key-value cache, %s%s, %u layers x %u tokens",
-            kv, e->kv_was_auto ? " (auto)" : "", hp->n_layer, e->options.n_ctx);
+  fmt_print(out[2].note, sizeof out[2].note, "key-value cache, %s%s, %u layers x %u tokens", kv,
+            e->kv_was_auto ? " (auto)" : "", hp->n_layer, e->options.n_ctx);
   out[3] = (memory_line){.name = "slab", .bytes = m->slab};
   fmt_print(out[3].note, sizeof out[3].note,
             "activations: %llu bytes for decode, %llu for prefill of %u tokens", ULL(e->decode.slab_bytes),

@@ -1,9 +1,8 @@
 /* What a session keeps of earlier positions. For each layer with attention K (rows of d_head values a
  * position and kv head) and V (of d_value), laid out as attn_kv in kernels/kernels.h says; one block of the
- * session scope; K and V have a type each. Values are quantised as they are written: a position's bytes depend
- * on its own row only. For
- * each layer with a short convolution its last inputs, f32 [conv_len - 1, d_model]. Layers are counted by
- * lnl_layer.state_index. */
+ * session scope; K and V have a type each. Values are quantised as they are written: a position's bytes
+ * depend on its own row only. For each layer with a short convolution its last inputs, f32 [conv_len - 1,
+ * d_model]. Layers are counted by lnl_layer.state_index. */
 #ifndef LNL_KV_H
 #define LNL_KV_H
 

@@ -64,11 +64,7 @@ typedef struct lnl_plan_options {
   bool spread;           /* every activation has a place of its own: to check the slab by */
 } lnl_plan_options;
 #define LNL_LARGEST_CONTEXT UINT32_MAX
-enum {
-  LNL_DEFAULT_CONTEXT = 2048,
-  LNL_ALL_LOGITS_CHUNK = 16,
-  LNL_EMBED_CONTEXT = 512
-};
+enum { LNL_DEFAULT_CONTEXT = 2048, LNL_ALL_LOGITS_CHUNK = 16, LNL_EMBED_CONTEXT = 512 };
 
 /* Reads the model out of the header, places each tensor, builds the plans and
  * the memory table. LNL_OK also when it does not fit (see lnl_get_budget).

@@ -86,8 +86,8 @@ static void choose_domain(const place_query *query, lnl_placement *out) {
 }
 
 void place_resolve(const place_query *query, lnl_placement *out) {
-  *out = (lnl_placement){
-      .scope = SCOPE_MODEL, .decided_by = BY_RESOLVER, .stored_bytes = query->stored_bytes};
+  *out =
+      (lnl_placement){.scope = SCOPE_MODEL, .decided_by = BY_RESOLVER, .stored_bytes = query->stored_bytes};
   if (!grant(query, query->tensor_wish, BY_TENSOR_OVERRIDE, out) &&
       !grant(query, query->uniform_wish, BY_OVERRIDE, out)) {
     choose_form(query, out);

@@ -572,8 +572,9 @@ static const char *const kv_names[KV_KINDS] = {"f32", "f16", "q8_0", "q4_0"};
 static const char *attn_text(const lnl_attn *a) {
   static char text[160];
   fmt_print(text, sizeof text, "%s/%s, %u/%u heads, d %u/%u, %u keys, %u tokens, window %u, cap %u%s%s",
-            kv_names[a->kv[ATTN_K]], kv_names[a->kv[ATTN_V]], a->n_head, a->n_kv_head, a->d_head, a->d_value, a->n_key, a->n_tok, a->window,
-            (uint32_t)a->softcap, a->sinks ? ", sinks" : "", a->causal ? "" : ", all keys");
+            kv_names[a->kv[ATTN_K]], kv_names[a->kv[ATTN_V]], a->n_head, a->n_kv_head, a->d_head, a->d_value,
+            a->n_key, a->n_tok, a->window, (uint32_t)a->softcap, a->sinks ? ", sinks" : "",
+            a->causal ? "" : ", all keys");
   return text;
 }
 
@@ -610,9 +611,9 @@ static lnl_status make_cache(const lnl_attn *a, attn_part part, void *cache, flo
         const float bound = kv == ATTN_F32    ? 0
                             : kv == ATTN_F16  ? 0x1p-12f
                             : kv == ATTN_Q8_0 ? 0.51f / 127
-                                                 : 0.126f;
-        CHECK(fabsf(got - value) <= bound, "%s: position %u head %u value %u: %g, stored %g", kv_names[kv],
-              p, head, i, (double)got, (double)value);
+                                              : 0.126f;
+        CHECK(fabsf(got - value) <= bound, "%s: position %u head %u value %u: %g, stored %g", kv_names[kv], p,
+              head, i, (double)got, (double)value);
       }
   return LNL_OK;
 }
@@ -778,10 +779,10 @@ static lnl_status check_attn_pair(attn_shape s, attn_features f, attn_kv kv_k, a
   const uint32_t n_out = a.n_tok * a.out_stride;
   a.q = random_floats(a.n_tok * a.q_stride, -q_size, q_size, false);
   if (f.sinks) a.sinks = random_floats(s.n_head, -2, 2 + q_size, false);
-  void *k =
-      case_alloc((size_t)attn_kv_bytes(kv_k, a.n_ctx, s.n_kv_head, s.d_head), kv_k == ATTN_F32 ? 4 : 2, false);
-  void *v =
-      case_alloc((size_t)attn_kv_bytes(kv_v, a.n_ctx, s.n_kv_head, s.d_value), kv_v == ATTN_F32 ? 4 : 2, true);
+  void *k = case_alloc((size_t)attn_kv_bytes(kv_k, a.n_ctx, s.n_kv_head, s.d_head), kv_k == ATTN_F32 ? 4 : 2,
+                       false);
+  void *v = case_alloc((size_t)attn_kv_bytes(kv_v, a.n_ctx, s.n_kv_head, s.d_value), kv_v == ATTN_F32 ? 4 : 2,
+                       true);
   a.k = k, a.v = v;
   float *keys, *values;
   LNL_TRY(make_cache(&a, ATTN_K, k, &keys, error));
@@ -944,7 +945,8 @@ static lnl_status case_attn(lnl_error *error) {
     LNL_TRY(check_attn_special(kv, 64, error));
     /* keys held otherwise than values */
     const attn_kv v = (attn_kv)(kv ^ 1u);
-    CHECK(attn_kv_pair(kv, v) && !attn_kv_pair(kv, (attn_kv)(kv ^ 2u)), "%s goes with %s only", kv_names[kv], kv_names[v]);
+    CHECK(attn_kv_pair(kv, v) && !attn_kv_pair(kv, (attn_kv)(kv ^ 2u)), "%s goes with %s only", kv_names[kv],
+          kv_names[v]);
     for (uint32_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
       LNL_TRY(check_attn_pair(shapes[i], one, kv, v, 3.0f, error));
     for (uint32_t i = 0; i < sizeof batch_shapes / sizeof batch_shapes[0]; i++)

@@ -196,7 +196,7 @@ static void test_the_cache_is_made_smaller_to_fit(void **state) {
     assert_int_equal(e->options.kv, profile == PROFILE_PHONE ? KV_F16 : KV_F32);
     assert_int_equal(e->kv_choice, profile == PROFILE_PHONE ? KV_OF_PROFILE : KV_SMALL);
     uint64_t most = lnl_get_budget(e)->planned.total;
-    for (uint64_t budget = most / 2; budget < most; budget += most / 61) {
+    for (uint64_t budget = most / 2; budget < most + most / 8; budget += most / 61) {
       lnl_plan_options options = base;
       options.budget_bytes = budget;
       const bool enough = fits(e, options);
@@ -217,7 +217,8 @@ static void test_the_cache_is_made_smaller_to_fit(void **state) {
       chosen[type]++;
     }
   }
-  assert_true(chosen[KV_F32] > 2 && chosen[KV_F16] > 2 && chosen[KV_Q8_0] > 2 && refused > 2);
+  assert_true(chosen[KV_F32] > 2 && chosen[KV_F16] > 2);
+  assert_true(chosen[KV_Q8_0] > 2 && refused > 2);
   lnl_close(e);
   free(file.data);
 }

@@ -102,10 +102,12 @@ static void test_every_type_in_every_form(void **state) {
         if (p < 3) assert_int_equal(tiny_load(e, &file, pieces[p]), LNL_OK);
         float *got = logits_of(e, &file);
         if (!first) {
-          check_held(e, &file, (lnl_hold)(wish - 1));
-          /* Integer kernels round activations, which dequantised weights are spared. */
+          if (wish != WISH_PACKED) check_held(e, &file, (lnl_hold)(wish - 1));
+          /* Integer kernels round activations, which dequantised weights are spared; a
+           * model of large random scales makes much of that. Wrong rows give 1.4. */
           const double off = relative(got, stored, c.n_vocab);
-          if (!(off < 0.06)) fail_msg("%s as %s: %g", forms[f].name, place_hold_name((lnl_hold)(wish - 1)), off);
+          if (!(off < 0.5))
+            fail_msg("%s as %s: %g", forms[f].name, place_hold_name((lnl_hold)(wish - 1)), off);
           first = got;
         } else {
           assert_memory_equal(got, first, c.n_vocab * sizeof *got);
@@ -237,11 +239,19 @@ static void test_keys_and_values_of_two_types(void **state) {
   (void)state;
   tiny_config c = model_of(0);
   tiny_file file = tiny_write(&c);
-  static const kv_types pairs[] = {{KV_F32, KV_F16}, {KV_F16, KV_F32}, {KV_Q8_0, KV_Q4_0}, {KV_Q4_0, KV_Q8_0}};
-  static const double most[] = {1e-3, 1e-3, 0.3, 0.3};
-  lnl_engine *e = opened(&file, (lnl_plan_options){.kv = KV_F32, .n_ctx = 64});
-  float *want = logits_of(e, &file);
-  lnl_close(e);
+  static const kv_types pairs[] = {
+      {KV_F32, KV_F16}, {KV_F16, KV_F32}, {KV_Q8_0, KV_Q4_0}, {KV_Q4_0, KV_Q8_0}};
+  double alone[KV_TYPE_COUNT] = {0}; /* how far off a type for both is */
+  float *want = NULL;
+  lnl_engine *e;
+  for (kv_type type = KV_F32; type < KV_TYPE_COUNT; type++) {
+    e = opened(&file, (lnl_plan_options){.kv = type, .n_ctx = 64});
+    float *got = logits_of(e, &file);
+    lnl_close(e);
+    if (want) alone[type] = relative(got, want, c.n_vocab);
+    if (want) free(got);
+    if (!want) want = got;
+  }
   for (uint32_t i = 0; i < 4; i++) {
     const kv_types t = pairs[i];
     float *first = NULL;
@@ -253,7 +263,8 @@ static void test_keys_and_values_of_two_types(void **state) {
       float *got = logits_of(e, &file);
       if (!first) {
         const double off = relative(got, want, c.n_vocab);
-        if (!(off > 0 && off < most[i])) fail_msg("%s/%s: %g", kv_type_name(t.k), kv_type_name(t.v), off);
+        if (!(off > 0 && off < 1.5 * fmax(alone[t.k], alone[t.v])))
+          fail_msg("%s/%s: %g", kv_type_name(t.k), kv_type_name(t.v), off);
         first = got;
       } else {
         assert_memory_equal(got, first, c.n_vocab * sizeof *got);

@@ -164,10 +164,8 @@ static const struct lies {
   int can_map, as_stored, vector;
   const char *domain, *reasons;
 } lie[] = {
-    {0, 1, -1, "HEAP", "HOST_CANNOT_MAP"},
-    {0, 0, -1, "HEAP", "HOST_CANNOT_MAP COPY_NOT_MAPPABLE"},
-    {1, 0, -1, "HEAP", "COPY_NOT_MAPPABLE"},
-    {1, 1, 1, "HEAP", "VECTOR_ALIGNED_COPY"},
+    {0, 1, -1, "HEAP", "HOST_CANNOT_MAP"},   {0, 0, -1, "HEAP", "HOST_CANNOT_MAP COPY_NOT_MAPPABLE"},
+    {1, 0, -1, "HEAP", "COPY_NOT_MAPPABLE"}, {1, 1, 1, "HEAP", "VECTOR_ALIGNED_COPY"},
     {1, 1, 0, "MAPPED", "MAPPED_AS_STORED"},
 };
 
@@ -301,8 +299,10 @@ static void test_every_type_use_host_profile_and_wish(void **state) {
     for (size_t h = 0; h < sizeof hosts / sizeof *hosts; h++) {
       for (place_profile_id p = PROFILE_BROWSER; p < PROFILE_COUNT; p++) {
         for (uint64_t rows = 8; rows <= 8192; rows *= 1024) {
-          const lnl_host host = {
-              .kind = hosts[h].kind, .can_map = hosts[h].can_map, .isolated = hosts[h].isolated, .threads = 1};
+          const lnl_host host = {.kind = hosts[h].kind,
+                                 .can_map = hosts[h].can_map,
+                                 .isolated = hosts[h].isolated,
+                                 .threads = 1};
           const place_query q = {
               .host = &host,
               .profile = place_find_profile(p, HOST_NODE),
@@ -330,15 +330,15 @@ static void test_profiles(void **state) {
     place_profile_id id;
     lnl_host_kind host; /* whose own it is */
     place_profile is;
-  } table[] = {
+  } profiles[] = {
       {PROFILE_BROWSER, HOST_BROWSER, {"browser", 128, true, true, false, false, 0}},
       {PROFILE_PHONE, HOST_NODE, {"phone", 32, false, true, true, true, 1073741824}},
       {PROFILE_NODE, HOST_NODE, {"node", 128, true, false, false, false, 0}},
       {PROFILE_NATIVE, HOST_NATIVE, {"native", 128, true, false, false, false, 0}},
       {PROFILE_NATIVE, HOST_WASI, {"native", 128, true, false, false, false, 0}},
   };
-  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-    const place_profile *got = place_find_profile(table[i].id, HOST_BROWSER), *want = &table[i].is;
+  for (size_t i = 0; i < sizeof profiles / sizeof *profiles; i++) {
+    const place_profile *got = place_find_profile(profiles[i].id, HOST_BROWSER), *want = &profiles[i].is;
     assert_string_equal(got->name, want->name);
     assert_int_equal(got->chunk, want->chunk);
     assert_int_equal(got->kv_f32, want->kv_f32);
@@ -346,8 +346,8 @@ static void test_profiles(void **state) {
     assert_int_equal(got->save, want->save);
     assert_int_equal(got->strict, want->strict);
     assert_int_equal(got->ceiling_bytes, want->ceiling_bytes);
-    if (table[i].id != PROFILE_PHONE)
-      assert_ptr_equal(place_find_profile(PROFILE_OF_HOST, table[i].host), got);
+    if (profiles[i].id != PROFILE_PHONE)
+      assert_ptr_equal(place_find_profile(PROFILE_OF_HOST, profiles[i].host), got);
   }
 }
 
@@ -356,7 +356,7 @@ static void test_overrides_by_name(void **state) {
   static const struct {
     const char *glob, *name;
     bool matches;
-  } table[] = {
+  } globs[] = {
       {"blk.*.ffn_down*", "blk.12.ffn_down.weight", true},
       {"blk.*.ffn_down*", "blk.12.ffn_up.weight", false},
       {"blk.?.ffn_up.weight", "blk.1.ffn_up.weight", true},
@@ -373,10 +373,10 @@ static void test_overrides_by_name(void **state) {
       {"output.weight", "output.weight2", false},
       {"a?", "a", false},
   };
-  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-    const place_rule rule = {table[i].glob, (uint32_t)strlen(table[i].glob), WISH_STORED};
-    if (place_rule_matches(&rule, table[i].name, strlen(table[i].name)) != table[i].matches)
-      fail_msg("'%s' and '%s'", table[i].glob, table[i].name);
+  for (size_t i = 0; i < sizeof globs / sizeof *globs; i++) {
+    const place_rule rule = {globs[i].glob, (uint32_t)strlen(globs[i].glob), WISH_STORED};
+    if (place_rule_matches(&rule, globs[i].name, strlen(globs[i].name)) != globs[i].matches)
+      fail_msg("'%s' and '%s'", globs[i].glob, globs[i].name);
   }
   /* stars that match everywhere but at the end cost no more than the product */
   char name[4001];

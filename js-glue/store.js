@@ -105,7 +105,8 @@ export async function storeError(error, store, { needed, written }) {
  */
 export async function fullError(store, needed, written, cause) {
   const space = await store.space().catch(() => undefined);
-  const room = space ? `, and ${space.available} are free` : '';
+  // Browsers promise more than they give: no word of it then.
+  const room = space && space.available < needed ? `, and ${space.available} are free` : '';
   return new LinealError('CACHE_FULL', `there is no room in ${store.place}: ${needed} more bytes were needed${room}`, {
     detail: {
       place: store.place,

@@ -1,5 +1,6 @@
 // A process of its own that downloads through the cache, to be killed or raced:
-// node cache-child.mjs URL FOLDER. Prints the SHA-256 of what it read.
+// node cache-child.mjs URL FOLDER. Prints how far it is after each read, then the
+// SHA-256 of what it read.
 import { createHash } from 'node:crypto';
 import { cacheOptions, fetchOptions } from '../../js-glue/options.js';
 import { describeSource, openSource } from '../../js-glue/source.js';
@@ -22,6 +23,7 @@ for (;;) {
   hash.update(bytes);
   if (at === 0) await source.confirm?.();
   at += bytes.length;
+  console.log(at);
 }
 await source.finish?.();
 await source.close();

@@ -70,7 +70,7 @@ const openInPage = (options = {}, where = page) =>
     const start = performance.now();
     try {
       const onProgress = (p) => {
-        from.add(p.from);
+        if (p.loaded) from.add(p.from);
         if (p.phase === 'weights') globalThis.loaded = p.loaded;
       };
       const model = await openModel(url, { context: 64, ...more, onProgress });

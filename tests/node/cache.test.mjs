@@ -151,7 +151,7 @@ test('open: each byte is fetched once, headers included; a warm start fetches no
   const options = { cache: directory, context: 64 };
   await explain(address, options);
   const seen = [];
-  const cold = await open(address, { ...options, onProgress: (p) => seen.push(p.from) });
+  const cold = await open(address, { ...options, onProgress: (p) => p.loaded && seen.push(p.from) });
   const { tokens } = (await generate(cold, 'In the beginning', { maxTokens: 8 })).result;
   await cold.close();
   assert.equal(alone.stats('/kjv.gguf').bytes, MODEL.length);
@@ -162,7 +162,7 @@ test('open: each byte is fetched once, headers included; a warm start fetches no
   assert.doesNotMatch(JSON.stringify(info), /secret/);
   await alone.close();
   seen.length = 0;
-  const warm = await open(address, { ...options, onProgress: (p) => seen.push(p.from) });
+  const warm = await open(address, { ...options, onProgress: (p) => p.loaded && seen.push(p.from) });
   assert.deepEqual((await generate(warm, 'In the beginning', { maxTokens: 8 })).result.tokens, tokens);
   assert.deepEqual(new Set(seen), new Set(['cache']));
   assert.equal(warm.explanation.host.sync_read, true);

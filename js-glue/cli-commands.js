@@ -1,6 +1,7 @@
 // What each command does. A command prints its result (readable, or one line
 // of JSON) and returns the exit code; errors are thrown.
 import { readFileSync } from 'node:fs';
+import { CACHE_COMMAND } from './cli-cache.js';
 import { usage } from './cli-options.js';
 import { OutputFile } from './cli-output.js';
 import { profileJson, profileText, writeTrace } from './cli-profile.js';
@@ -15,11 +16,14 @@ import { checkPrompt, checkSequence, generateSettings } from './options.js';
  * @property {string} summary
  * @property {readonly string[]} options
  * @property {readonly string[]} [required]
- * @property {(source: string, values: Values, signal: AbortSignal) => Promise<number>} run
+ * @property {number} [words] that it takes at most; default 1, the model
+ * @property {string} [missing] what to say where there is none
+ * @property {(source: string, values: Values, signal: AbortSignal, more: string[]) => Promise<number>} run
  */
 
 const COMMON = ['json', 'quiet', 'help'];
-const HEADER = ['module', 'header', 'timeout', ...COMMON];
+const CACHE = ['cache', 'no-cache', 'verify', 'sha256'];
+const HEADER = ['module', 'header', 'timeout', ...CACHE, ...COMMON];
 const PLAN = [
   'context',
   'memory',
@@ -105,6 +109,7 @@ export const COMMANDS = {
     options: ['bench-prompt', 'bench-tokens', 'profile', 'trace', ...PLAN],
     run: runBench,
   },
+  cache: CACHE_COMMAND,
 };
 
 /** Codes of explain's warnings that change what a benchmark means. */
@@ -125,6 +130,9 @@ function headerOptions(values) {
   return {
     module: values.module,
     fetch: { headers: Object.fromEntries(values.header ?? []), timeoutMs: values.timeout },
+    cache: values['no-cache']
+      ? false
+      : { directory: values.cache, verify: values.verify, sha256: values.sha256 },
   };
 }
 
@@ -158,12 +166,13 @@ function planOptions(values, signal) {
   };
 }
 
-/** @param {string} phase @param {number} loaded @param {number} [total] bytes */
-function progressText(phase, loaded, total) {
+/** @param {import('./index.d.ts').Progress} progress */
+function progressText({ phase, loaded, total, from }) {
   const mib = (/** @type {number} */ n) => (n / 2 ** 20).toFixed(1);
+  const where = from ? ` (${from})` : '';
   return total
-    ? `${phase} ${mib(loaded)} of ${mib(total)} MiB, ${Math.floor((loaded / total) * 100)} %`
-    : `${phase} ${mib(loaded)} MiB`;
+    ? `${phase} ${mib(loaded)} of ${mib(total)} MiB, ${Math.floor((loaded / total) * 100)} %${where}`
+    : `${phase} ${mib(loaded)} MiB${where}`;
 }
 
 /**
@@ -182,8 +191,8 @@ function progressLine(values) {
   return {
     show,
     /** @param {import('./index.d.ts').Progress} progress */
-    update({ phase, loaded, total }) {
-      show(progressText(phase, loaded, total));
+    update(progress) {
+      show(progressText(progress));
     },
     clear() {
       if (width > 0) process.stderr.write(`\r${' '.repeat(width)}\r`);
@@ -200,11 +209,17 @@ function progressLine(values) {
  */
 async function openModel(source, values, signal, more = {}) {
   const line = progressLine(values);
+  let model;
   try {
-    return await open(source, { ...planOptions(values, signal), ...more, onProgress: line.update });
+    model = await open(source, { ...planOptions(values, signal), ...more, onProgress: line.update });
   } finally {
     line.clear();
   }
+  if (!values.quiet) {
+    for (const { code, text } of model.explanation.warnings)
+      if (code.startsWith('CACHE_')) process.stderr.write(`warning: ${text}\n`);
+  }
+  return model;
 }
 
 /** @type {Command['run']} */

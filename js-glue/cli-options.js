@@ -130,6 +130,14 @@ export const OPTIONS = {
     parse: seconds,
     help: 'give a URL up after so long without a byte (default 60; 0: never)',
   },
+  cache: {
+    type: 'string',
+    value: 'DIR',
+    help: "where models from URLs are kept (default: the user's cache folder)",
+  },
+  'no-cache': { type: 'boolean', help: 'keep nothing of what is downloaded, and use nothing that was kept' },
+  verify: { type: 'boolean', help: 'check what is read from the cache; what is damaged is fetched again' },
+  sha256: { type: 'string', value: 'HEX', help: 'refuse a model from a URL that has another SHA-256' },
   prompt: { type: 'string', short: 'p', value: 'TEXT', help: 'the text to continue' },
   ids: { type: 'string', value: '1,2,3', parse: ids, help: 'the prompt as token ids, in place of --prompt' },
   'max-tokens': {
@@ -233,8 +241,8 @@ export function usage(message, remedy) {
  * @param {string} command
  * @param {readonly string[]} names options that the command has
  * @param {string[]} argv
- * @param {{ required?: readonly string[] }} [rules]
- * @returns {{ source: string, values: Record<string, any>, help: boolean }}
+ * @param {{ required?: readonly string[], words?: number, missing?: string }} [rules]
+ * @returns {{ source: string, more: string[], values: Record<string, any>, help: boolean }}
  */
 export function parseCommand(command, names, argv, rules = {}) {
   const remedy = `see lineal ${command} --help`;
@@ -253,11 +261,12 @@ export function parseCommand(command, names, argv, rules = {}) {
     throw usage(text.split(/\.\s|\n/)[0], `${remedy}; a value that begins with - is written --option=value`);
   }
   const given = /** @type {Record<string, any>} */ (parsed.values);
-  if (given.help) return { source: '', values: given, help: true };
+  if (given.help) return { source: '', more: [], values: given, help: true };
   const [source, ...more] = parsed.positionals;
-  if (source === undefined) throw usage(`${command} needs a model: a GGUF file or URL`, remedy);
-  if (more.length > 0)
-    throw usage(`${command} takes one model, and '${withoutSecrets(more[0])}' follows it`, remedy);
+  if (source === undefined) throw usage(rules.missing ?? `${command} needs a model: a GGUF file or URL`, remedy);
+  const last = more[(rules.words ?? 1) - 1];
+  if (last !== undefined)
+    throw usage(`${command} takes one model, and '${withoutSecrets(last)}' follows it`, remedy);
   for (const name of rules.required ?? []) {
     if (given[name] === undefined) throw usage(`${command} needs --${name}`, remedy);
   }
@@ -268,7 +277,7 @@ export function parseCommand(command, names, argv, rules = {}) {
     if (!parse) values[name] = value;
     else values[name] = Array.isArray(value) ? value.map((item) => parse(item, name)) : parse(value, name);
   }
-  return { source, values, help: false };
+  return { source, more, values, help: false };
 }
 
 /**

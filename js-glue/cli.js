@@ -40,7 +40,7 @@ async function main(argv) {
     return EXIT.ok;
   }
   const command = commandNamed(name);
-  const { source, values, help } = parseCommand(name, command.options, rest, command);
+  const { source, more, values, help } = parseCommand(name, command.options, rest, command);
   if (help) {
     process.stdout.write(commandHelp(name, command));
     return EXIT.ok;
@@ -48,7 +48,7 @@ async function main(argv) {
   const controller = new AbortController();
   // Once: ends cleanly. Twice: the default, at once.
   process.once('SIGINT', () => controller.abort());
-  const code = await command.run(source, values, controller.signal);
+  const code = await command.run(source, values, controller.signal, more);
   return controller.signal.aborted ? EXIT.interrupted : code;
 }
 

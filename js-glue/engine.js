@@ -106,6 +106,8 @@ export class Engine {
       await engine.#loader.loadWeights();
       engine.#loaded('weights');
       if (!(await started)) explanation = engine.#explanation();
+      for (const warning of engine.#loader.warnings)
+        if (!explanation.warnings.some(({ text }) => text === warning.text)) explanation.warnings.push(warning);
       throwIfAborted(context.signal);
       engine.#loaded('threads');
       return { engine, explanation };
@@ -133,6 +135,7 @@ export class Engine {
   #explanation() {
     const explanation = this.#core.json(TEXT.EXPLAIN_JSON);
     explanation.source = this.#loader.stats;
+    explanation.warnings.push(...this.#loader.warnings);
     explanation.text = this.#core.text(TEXT.EXPLAIN);
     return explanation;
   }

@@ -8,6 +8,9 @@ const REMEDIES = {
   SOURCE_CHANGED: 'the file was replaced while it was being read: open it again',
   SOURCE_READ: 'see the cause: the read function of the source failed',
   SOURCE_TRUNCATED: 'try again; if it stays so, the file on the server is incomplete',
+  SOURCE_CHECKSUM: 'check the address and the SHA-256; nothing of what came was kept',
+  CACHE_UNAVAILABLE: 'open the model with cache: false, or give another place for the cache',
+  CACHE_FULL: 'make room (modelCache.delete, lineal cache delete), or open the model with cache: false',
   HTTP_STATUS: 'check the address, and give the headers or credentials that the server wants',
   HTTP_RANGE:
     'the server or a proxy answers Range requests wrongly: use another mirror, or download the file first',

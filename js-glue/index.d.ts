@@ -16,7 +16,8 @@
  * ```
  *
  * Every failure is a `LinealError` with a code, a message that names the thing
- * at fault, and a remedy. Nothing here prints, exits or reads the environment.
+ * at fault, and a remedy. Nothing here prints, exits or reads the environment
+ * (but for the place of the user's cache folder, where Node is to use it).
  */
 
 // --- sources -----------------------------------------------------------------
@@ -150,7 +151,95 @@ export interface Progress {
   loaded: number;
   /** Bytes of the phase; `undefined` where not known yet (header). */
   total: number | undefined;
+  /** Where the last bytes came from; undefined for files and bytes of your own. */
+  from?: 'cache' | 'network';
 }
+
+// --- cache -------------------------------------------------------------------
+
+/**
+ * What is kept of models from http and https addresses. Bytes go to disk while
+ * they are downloaded, in extents of up to 4 MiB, each with its SHA-256; what
+ * ends the process or the tab costs at most the last one of them. Nothing is
+ * believed before the header was read and found sound. A model that is whole on
+ * disk is opened without a request, offline too, and read straight into linear
+ * memory; of one with holes the server is asked for the rest, and where its
+ * ETag, Last-Modified or size have changed, the old part is dropped. Several
+ * tabs or processes share one download. Where there is no cache, or no room, the
+ * model runs without, and `explanation.warnings` says why (codes CACHE_...).
+ *
+ * In a browser it is the origin's private file system: pages need https or
+ * localhost, and writing needs the worker in which models run by default.
+ */
+export interface CacheOptions {
+  /** Node: the folder. Default: `lineal` in the user's cache folder (XDG_CACHE_HOME, ~/Library/Caches, LOCALAPPDATA). */
+  directory?: string;
+  /**
+   * Check each extent when it is read; a damaged one is fetched again. Costs
+   * about a second a gigabyte. Default: false.
+   */
+  verify?: boolean;
+  /**
+   * Ask the server, with one small request, whether a complete model has
+   * changed; where it cannot be asked, the copy is used, with the warning
+   * CACHE_NOT_REVALIDATED. Default: false: what is whole stays as it is.
+   */
+  revalidate?: boolean;
+  /**
+   * SHA-256 of the file in hex; of a split model, of each part. It is computed
+   * once the model is whole (in browsers at some 200 MB/s), and another one
+   * rejects with SOURCE_CHECKSUM. Includes `required`.
+   */
+  sha256?: string | readonly string[];
+  /** For all models together: those used least recently make room for a new one. Default: no limit but the disk's. */
+  maxBytes?: ByteSize;
+  /** Reject with CACHE_FULL or CACHE_UNAVAILABLE rather than run uncached. Default: false. */
+  required?: boolean;
+  /** Browsers: ask that the storage be kept when the disk gets full; some ask the user. Default: false. */
+  persist?: boolean;
+}
+
+/** A model in the cache; each part of a split one by itself. */
+export interface CachedModel {
+  key: string;
+  /** Its address, without a query. */
+  name: string;
+  size: number;
+  /** How much of it is there, and believed. */
+  cachedBytes: number;
+  complete: boolean;
+  extents: number;
+  etag?: string;
+  lastModified?: string;
+  /** Of the whole, where `sha256` was given once. */
+  sha256?: string;
+  /** Milliseconds since 1970. */
+  created: number;
+  lastUsed: number;
+}
+
+export interface CachePlace {
+  /** As in `CacheOptions`. */
+  directory?: string;
+}
+
+/** The cache itself. A model is named by its key or its address. */
+export const modelCache: {
+  /** The last used first. */
+  list(place?: CachePlace): Promise<CachedModel[]>;
+  info(model: string | URL, place?: CachePlace): Promise<CachedModel | undefined>;
+  /** False: it was not there. Rejects with BUSY while another tab or process uses it. */
+  delete(model: string | URL, place?: CachePlace): Promise<boolean>;
+  /** Checks what is there; damaged extents are dropped, so that the next load fetches them again. */
+  verify(
+    model: string | URL,
+    place?: CachePlace,
+  ): Promise<{ key: string; checkedBytes: number; damaged: { offset: number; bytes: number }[] }>;
+  /** Removes all, and returns how many; rejects with BUSY if some had to stay. */
+  clear(place?: CachePlace): Promise<number>;
+};
+
+// --- options of explain and open ----------------------------------------------
 
 /** Options of `explain`. */
 export interface ExplainOptions {
@@ -201,6 +290,12 @@ export interface ExplainOptions {
   /** If it throws, the work ends and rejects with CALLBACK_FAILED; its error is the `cause`. */
   onProgress?: (progress: Progress) => void;
   fetch?: FetchOptions;
+  /**
+   * Keep models from http and https addresses, and open them from disk. Default:
+   * 'auto': in browsers yes, in Node no (but the command line does). A text is
+   * the folder, in Node.
+   */
+  cache?: 'auto' | boolean | (string & {}) | CacheOptions;
   /** Where the .wasm files lie, with trailing slash, if not in the package's own dist/. */
   wasmBaseUrl?: string | URL;
 }
@@ -211,7 +306,7 @@ export type OpenOptions = ExplainOptions;
 /** Options of `inspect` and `openTokenizer`. */
 export type HeaderOptions = Pick<
   ExplainOptions,
-  'module' | 'host' | 'worker' | 'signal' | 'onProgress' | 'fetch' | 'wasmBaseUrl'
+  'module' | 'host' | 'worker' | 'signal' | 'onProgress' | 'fetch' | 'cache' | 'wasmBaseUrl'
 >;
 
 // --- explain -----------------------------------------------------------------
@@ -288,8 +383,8 @@ export interface Explanation {
   tensors: TensorPlacement[];
   suggestions: Suggestion[];
   warnings: Reason[];
-  /** What reading the header cost. */
-  source: { bytes_read: number; requests: number };
+  /** What reading the header cost; `cached_bytes` of `bytes_read` came from the cache. */
+  source: { bytes_read: number; requests: number; cached_bytes: number };
   /** The same for people. */
   text: string;
 }
@@ -785,6 +880,7 @@ export type LinealErrorCode =
   | 'CONTEXT_TOO_LONG' | 'PROMPT_TOO_LONG' | 'EMPTY_PROMPT' | 'BAD_TOKEN' | 'NO_TOKENIZER' | 'NO_WEIGHTS'
   | 'NO_LOGITS' | 'NO_EMBEDDINGS'
   | 'SOURCE_NOT_FOUND' | 'SOURCE_UNREADABLE' | 'SOURCE_READ' | 'SOURCE_CHANGED' | 'SOURCE_TRUNCATED'
+  | 'SOURCE_CHECKSUM' | 'CACHE_UNAVAILABLE' | 'CACHE_FULL'
   | 'HTTP_STATUS' | 'HTTP_RANGE' | 'NETWORK' | 'NETWORK_TIMEOUT' | 'CALLBACK_FAILED' | 'OUTPUT_FAILED' | 'ABORTED' | 'BUSY' | 'CLOSED' | 'WASM_UNSUPPORTED' | 'WASM_UNAVAILABLE'
   | 'WASM_VERSION' | 'WORKER_FAILED';
 

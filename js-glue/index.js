@@ -1,15 +1,16 @@
 // The public API; index.d.ts is its manual.
 import { LocalBackend, WorkerBackend } from './backend.js';
 import { chooseModule, isPage, probeCapabilities } from './caps.js';
-import { LinealError, callbackError, throwIfAborted } from './errors.js';
+import { LinealError, badArgument, callbackError, throwIfAborted } from './errors.js';
 import { memoryMap } from './memory-map.js';
 import { Model, Tokenizer } from './model.js';
-import { fetchOptions, parseByteSize, planOptions } from './options.js';
+import { modelCache } from './cache-admin.js';
+import { cacheOptions, fetchOptions, parseByteSize, planOptions } from './options.js';
 import { linkedController } from './signals.js';
 import { closeParts, describeSource } from './source.js';
 import { chromeTrace } from './trace.js';
 
-export { LinealError, chromeTrace, memoryMap, parseByteSize };
+export { LinealError, chromeTrace, memoryMap, modelCache, parseByteSize };
 
 export const version = '0.1.0';
 
@@ -29,7 +30,12 @@ export const version = '0.1.0';
  */
 async function withBackend(source, options, work, keep) {
   const plan = planOptions(options);
-  const parts = describeSource(source, fetchOptions(options.fetch));
+  const cache = cacheOptions(options.cache);
+  const parts = describeSource(source, { ...fetchOptions(options.fetch), cache });
+  if (cache && cache.sha256.length > 0 && parts.some(({ kind }) => kind !== 'url'))
+    throw badArgument('cache.sha256 is compared for models at addresses only', { option: 'cache.sha256' });
+  // Only a page may ask; the answer changes nothing now.
+  if (cache?.persist && isPage) navigator.storage?.persist?.().catch(() => {});
   const { onProgress } = options;
   throwIfAborted(options.signal);
   const { controller, unlink } = linkedController(options.signal);

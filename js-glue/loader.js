@@ -29,6 +29,7 @@ export class Loader {
     [];
   #context;
   #closed = false;
+  /** @type {'cache' | 'network' | undefined} where the last bytes came from */ #from;
 
   /**
    * @param {import('./abi.js').Core} core
@@ -48,7 +49,7 @@ export class Loader {
     let loaded = 0;
     const report = (/** @type {number} */ bytes) => {
       loaded += bytes;
-      this.#context.onProgress?.({ phase: 'header', loaded, total: undefined });
+      this.#context.onProgress?.({ phase: 'header', loaded, total: undefined, from: this.#from });
     };
     await this.#readOneHeader(0, report, first);
     const count = this.#core.shardCount();
@@ -58,7 +59,7 @@ export class Loader {
       this.#sources.push(await openSource(this.#parts[part], this.#context));
       await this.#readOneHeader(part, report);
     }
-    this.#context.onProgress?.({ phase: 'header', loaded, total: loaded });
+    this.#context.onProgress?.({ phase: 'header', loaded, total: loaded, from: this.#from });
   }
 
   /**
@@ -100,8 +101,12 @@ export class Loader {
         return;
       }
       offset += count;
+      this.#from = source.from;
       report(count);
-      if (complete) return;
+      if (complete) {
+        await source.confirm?.();
+        return;
+      }
     }
   }
 
@@ -121,14 +126,15 @@ export class Loader {
       const now = performance.now();
       if (onProgress && now - lastReport >= PROGRESS_INTERVAL_MS) {
         lastReport = now;
-        onProgress({ phase: 'weights', loaded, total });
+        onProgress({ phase: 'weights', loaded, total, from: this.#from });
       }
       if (untilYield <= 0) {
         untilYield = YIELD_BYTES;
         await nextTurn();
       }
     }
-    onProgress?.({ phase: 'weights', loaded: total, total });
+    for (const source of this.#sources) await source.finish?.(signal);
+    onProgress?.({ phase: 'weights', loaded: total, total, from: this.#from });
     this.#chunks = [];
     this.#context = { remoteRead: this.#context.remoteRead }; // the signal was for opening
   }
@@ -140,6 +146,7 @@ export class Loader {
     const { readSync } = source;
     if (readSync) {
       const filled = this.#core.feedWith(bytes, (target) => readSync.call(source, offset, target));
+      this.#from = source.from;
       if (filled === 0) throw this.#core.loadEnded();
       return filled;
     }
@@ -158,6 +165,7 @@ export class Loader {
     if (this.#closed) throw closedError();
     if (chunk.length === 0) throw this.#core.loadEnded();
     this.#core.feed(chunk);
+    this.#from = source.from;
     return chunk.length;
   }
 
@@ -187,12 +195,18 @@ export class Loader {
 
   /** Bytes read and requests made, of all parts. */
   get stats() {
-    const stats = { bytes_read: 0, requests: 0 };
+    const stats = { bytes_read: 0, requests: 0, cached_bytes: 0 };
     for (const source of this.#sources) {
       stats.bytes_read += source.stats.bytesRead;
       stats.requests += source.stats.requests;
+      stats.cached_bytes += source.stats.cachedBytes ?? 0;
     }
     return stats;
+  }
+
+  /** What the sources have to say. */
+  get warnings() {
+    return this.#sources.flatMap((source) => source.warnings ?? []);
   }
 
   /** May be called again. */

@@ -1,5 +1,6 @@
 // Options of the public API, checked and completed. The results are plain
 // data, so that they cross to a worker.
+import { isNode } from './caps.js';
 import { LinealError, badArgument } from './errors.js';
 
 /** @typedef {import('./index.d.ts').ExplainOptions} ExplainOptions */
@@ -45,6 +46,7 @@ const PLAN_KEYS = [
   'signal',
   'onProgress',
   'fetch',
+  'cache',
   'wasmBaseUrl',
 ];
 const GENERATE_KEYS = [
@@ -244,6 +246,57 @@ export function fetchOptions(options = {}) {
     credentials: oneOf('fetch.credentials', credentials, ['omit', 'same-origin', 'include']),
     timeoutMs: whole('fetch.timeoutMs', timeoutMs, 0, 2 ** 31 - 1),
   };
+}
+
+/**
+ * @typedef {object} CacheSettings
+ * @property {string} directory '': the default
+ * @property {boolean} verify
+ * @property {boolean} revalidate
+ * @property {string[]} sha256 of each part, in hex; empty: not known
+ * @property {number} maxBytes 0: no limit
+ * @property {boolean} required
+ * @property {boolean} persist
+ */
+
+const CACHE_KEYS = ['directory', 'verify', 'revalidate', 'sha256', 'maxBytes', 'required', 'persist'];
+
+/**
+ * @param {import('./index.d.ts').OpenOptions['cache']} [option]
+ * @returns {CacheSettings | undefined} undefined: no cache
+ */
+export function cacheOptions(option = 'auto') {
+  if (option === false || (option === 'auto' && isNode)) return undefined;
+  /** @type {import('./index.d.ts').CacheOptions} */ let options = {};
+  if (typeof option === 'object') options = option;
+  else if (typeof option === 'string') options = option === 'auto' ? {} : { directory: option };
+  else if (option !== true) throw badArgument(`cache is true, false, a folder or an object, not ${shown(option)}`);
+  checkOptions(options, CACHE_KEYS, 'cache');
+  const { sha256 = [], maxBytes } = options;
+  const sums = (Array.isArray(sha256) ? sha256 : [sha256]).map((sum) => {
+    if (typeof sum !== 'string' || !/^[0-9a-f]{64}$/i.test(sum))
+      throw badArgument(`cache.sha256 is 64 hexadecimal digits, not ${shown(sum)}`, { option: 'cache.sha256' });
+    return sum.toLowerCase();
+  });
+  return {
+    directory: cacheDirectory(options.directory),
+    verify: flag('cache.verify', options.verify, false),
+    revalidate: flag('cache.revalidate', options.revalidate, false),
+    sha256: sums,
+    maxBytes: maxBytes === undefined ? 0 : parseByteSize(maxBytes),
+    // What cannot be kept cannot be hashed as a whole.
+    required: flag('cache.required', options.required, false) || sums.length > 0,
+    persist: flag('cache.persist', options.persist, false),
+  };
+}
+
+/** @param {unknown} directory */
+export function cacheDirectory(directory = '') {
+  if (typeof directory !== 'string')
+    throw badArgument(`cache.directory is a path, not ${shown(directory)}`, { option: 'cache.directory' });
+  if (directory !== '' && !isNode)
+    throw badArgument('a browser has one cache, and no directory can be given', { option: 'cache.directory' });
+  return directory;
 }
 
 /** @param {string | URL} url relative to the page, where there is one */

@@ -19,6 +19,7 @@ export class HttpSource {
   stats = { bytesRead: 0, requests: 0 };
   /** @type {number | undefined} */ size;
   rangeRead = true;
+  /** @type {'network' | undefined} */ from;
   /** @type {string | null} ETag, or Last-Modified */ #version = null;
   /** @type {'etag' | 'last-modified' | undefined} */ #versionKind;
   #answered = false;
@@ -37,8 +38,15 @@ export class HttpSource {
   constructor(url, options = {}) {
     this.#url = url;
     this.#options = options;
+    if (/^https?:/i.test(url)) this.from = 'network';
     // Queries often carry secrets, and data: addresses are long.
     this.name = url.startsWith('data:') ? 'data: address' : url.split(/[?#]/)[0];
+  }
+
+  /** What the server said that the file is: the cache compares it. @returns {{ etag?: string, lastModified?: string }} */
+  get version() {
+    if (this.#version === null) return {};
+    return this.#versionKind === 'etag' ? { etag: this.#version } : { lastModified: this.#version };
   }
 
   /**

@@ -16,7 +16,7 @@ export const MAX_CHUNK_BYTES = 4 * 1024 * 1024;
  * @property {string} name for messages
  * @property {number | undefined} size in bytes; undefined while unknown
  * @property {boolean} rangeRead can be read at any offset
- * @property {{ bytesRead: number, requests: number }} stats
+ * @property {{ bytesRead: number, requests: number, cachedBytes?: number }} stats
  * @property {(offset: number, length: number, signal?: AbortSignal) => Promise<Uint8Array>} read
  *   From 1 to `length` bytes at `offset`; none at the end. Valid until the next read.
  * @property {((offset: number, length: number, signal?: AbortSignal) => Promise<Uint8Array>)} [readForward]
@@ -24,10 +24,15 @@ export const MAX_CHUNK_BYTES = 4 * 1024 * 1024;
  * @property {((offset: number, target: Uint8Array) => number)} [readSync]
  *   Fills the target from `offset`; returns the bytes written, 0 at the end.
  * @property {() => void | Promise<void>} close
+ * @property {'cache' | 'network'} [from] where the last bytes came from
+ * @property {{ etag?: string, lastModified?: string }} [version] of the file, as far as known
+ * @property {import('./index.d.ts').Reason[]} [warnings] so far
+ * @property {() => Promise<void>} [confirm] its header was read and is sound
+ * @property {(signal?: AbortSignal) => Promise<void>} [finish] all weights were read
  */
 
 /**
- * @typedef {{ kind: 'url', url: string } & import('./options.js').FetchSettings
+ * @typedef {{ kind: 'url', url: string, cache?: import('./options.js').CacheSettings } & import('./options.js').FetchSettings
  *   | { kind: 'path', path: string }
  *   | { kind: 'blob', blob: Blob, name: string }
  *   | { kind: 'bytes', bytes: Uint8Array, name: string }
@@ -46,10 +51,12 @@ export const MAX_CHUNK_BYTES = 4 * 1024 * 1024;
 
 const PART_NAME = /-(\d{5})-of-(\d{5})(\.gguf)?$/;
 
+/** @typedef {import('./options.js').FetchSettings & { cache?: import('./options.js').CacheSettings }} UrlSettings */
+
 /**
  * What the user gave, as descriptors: one, or each part of a split model in order.
  * @param {import('./index.d.ts').Source} source
- * @param {import('./options.js').FetchSettings} [fetching]
+ * @param {UrlSettings} [fetching]
  * @returns {Descriptor[]}
  */
 export function describeSource(source, fetching = fetchOptions()) {
@@ -65,7 +72,7 @@ export function describeSource(source, fetching = fetchOptions()) {
 
 /**
  * @param {import('./index.d.ts').SingleSource} source
- * @param {import('./options.js').FetchSettings} options
+ * @param {UrlSettings} options
  * @returns {Descriptor}
  */
 function describeOne(source, options) {
@@ -143,7 +150,7 @@ export async function closeParts(parts) {
 
 /**
  * @param {URL} url
- * @param {import('./options.js').FetchSettings} options
+ * @param {UrlSettings} options
  * @returns {Descriptor}
  */
 function describeUrl(url, options) {
@@ -274,13 +281,18 @@ export function allParts(given, count) {
 
 /**
  * @param {Descriptor} d
- * @param {{ remoteRead?: RemoteRead }} [context]
+ * @param {{ remoteRead?: RemoteRead, signal?: AbortSignal }} [context]
  * @returns {Promise<Source>}
  */
 export async function openSource(d, context = {}) {
   switch (d.kind) {
-    case 'url':
-      return new HttpSource(d.url, d);
+    case 'url': {
+      /** @type {Source} */ const source = new HttpSource(d.url, d);
+      if (!d.cache || !/^https?:/i.test(d.url)) return source;
+      const { cachedSource } = await import('./cache.js');
+      const part = Number(PART_NAME.exec(partName(d))?.[1] ?? 1) - 1;
+      return cachedSource(source, d.cache, { url: d.url, part, signal: context.signal });
+    }
     case 'path': {
       const { FileSource } = await import('./source-node.js');
       return new FileSource(d.path);

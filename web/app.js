@@ -269,8 +269,8 @@ async function load() {
     model = await open(wanted.source, {
       ...planOptions(),
       signal: controller.signal,
-      onProgress: ({ phase, loaded, total }) => {
-        if (phase === 'weights') showProgress(loaded, total);
+      onProgress: ({ phase, loaded, total, from }) => {
+        if (phase === 'weights') showProgress(loaded, total, from);
       },
     });
     $('load-status').textContent = `Loaded ${wanted.name}`;
@@ -287,12 +287,12 @@ async function load() {
   }
 }
 
-/** @param {number} loaded @param {number | undefined} total */
-function showProgress(loaded, total) {
+/** @param {number} loaded @param {number | undefined} total @param {'cache' | 'network'} [from] */
+function showProgress(loaded, total, from) {
   const bar = /** @type {HTMLProgressElement} */ ($('progress'));
   if (total) {
     bar.value = loaded / total;
-    $('progress-text').textContent = `${Math.floor((100 * loaded) / total)} % of ${size(total)}`;
+    $('progress-text').textContent = `${Math.floor((100 * loaded) / total)} % of ${size(total)}${from === 'cache' ? ', from the cache' : ''}`;
   } else {
     bar.removeAttribute('value');
     $('progress-text').textContent = 'Starting…';

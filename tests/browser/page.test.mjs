@@ -48,6 +48,10 @@ beforeEach(async () => {
   if (skip) return;
   server.reset();
   page = await browser.newPage();
+  // Models that earlier tests downloaded would come from the cache.
+  const session = await page.context().newCDPSession(page);
+  await session.send('Storage.clearDataForOrigin', { origin: server.url, storageTypes: 'all' });
+  await session.detach();
 });
 afterEach(async () => {
   await page?.close();

@@ -37,6 +37,9 @@ export function temporary(name) {
   return path.join(folder, name);
 }
 
+// Command lines that tests start keep models here, and not in the user's folder.
+process.env.XDG_CACHE_HOME = temporary('cache-home');
+
 /**
  * A CustomSource over bytes or a file that counts what is read:
  * source.reads [{offset, length}], source.bytes, source.end (the furthest byte).

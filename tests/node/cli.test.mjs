@@ -426,7 +426,7 @@ test('a URL works as a file does, and explain fetches the header only', async ()
 test('--timeout ends a URL that sends nothing', async () => {
   server.faults['/kjv.gguf'] = { chunk: 1000, delay: 3000 };
   const start = Date.now();
-  const { error } = await json(['explain', `${server.url}/kjv.gguf`, '--timeout', '0.1'], 1);
+  const { error } = await json(['explain', `${server.url}/kjv.gguf`, '--timeout', '0.1', '--no-cache'], 1);
   delete server.faults['/kjv.gguf'];
   assert.equal(error.code, 'NETWORK_TIMEOUT');
   assert.ok(Date.now() - start < 10_000);

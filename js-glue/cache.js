@@ -1,0 +1,551 @@
+// A source that keeps what it reads: bytes from the network go to disk as they
+// pass, and what is believed is read from there, straight into linear memory
+// where the whole model is. One at a time fetches: the others read what it has
+// finished. When the store fails, the model goes on without it.
+import { makeRoom } from './cache-admin.js';
+import { Copy } from './cache-copy.js';
+import { bytesOf } from './cache-manifest.js';
+import { LinealError, throwIfAborted } from './errors.js';
+import { wholeSha256 } from './sha256.js';
+import { fullError, keyOf, openStore, storeError, unavailable } from './store.js';
+
+/** @typedef {import('./source.js').Source} Source */
+/** @typedef {import('./options.js').CacheSettings} CacheSettings */
+/** @typedef {import('./cache-manifest.js').ManifestHeader} ManifestHeader */
+
+const MAX_READ_BYTES = 4 * 1024 * 1024;
+const PROBE_BYTES = 256 * 1024;
+// Padding between tensors is fetched with them, so that the copy gets whole.
+const MAX_GAP_BYTES = 1024 * 1024;
+// At the end so much is fetched that no step needs; a file with more stays incomplete.
+const MAX_REST_BYTES = 16 * 1024 * 1024;
+const POLL_MS = 100;
+/** Who fetches nothing for so long lets others. */
+const IDLE_MS = 3000;
+const GGUF_MAGIC = [0x47, 0x47, 0x55, 0x46];
+const NOTHING = new Uint8Array(0);
+
+/**
+ * The source with a cache, or without and with a warning where there is none.
+ * @param {Source} inner
+ * @param {CacheSettings} settings
+ * @param {{ url: string, part: number, signal?: AbortSignal }} what part: from 0
+ * @returns {Promise<Source>}
+ */
+export async function cachedSource(inner, settings, what) {
+  let store;
+  try {
+    store = await openStore(settings.directory);
+  } catch (error) {
+    const failure = error instanceof LinealError ? error : unavailable(String(error), error);
+    if (settings.required) throw failure;
+    inner.warnings = [{ code: failure.code, text: failure.message }];
+    return inner;
+  }
+  return CachedSource.open(inner, store, settings, what);
+}
+
+export class CachedSource {
+  name;
+  /** @type {import('./index.d.ts').Reason[]} */ warnings = [];
+  /** @type {'cache' | 'network'} where the last bytes came from */ from = 'network';
+  /** @type {((offset: number, target: Uint8Array) => number) | undefined} only of a whole copy */ readSync;
+  #inner;
+  #store;
+  #settings;
+  #entry;
+  #copy;
+  /** @type {string | undefined} SHA-256 that the user gave */ #expected;
+  /** @type {(() => Promise<void>) | undefined} we are the one that fetches */ #unlock;
+  /** @type {Promise<boolean> | undefined} */ #locking;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #idle;
+  /** @type {{ start: number, end: number, done: Promise<void> }[]} asked of the network */ #coming = [];
+  /** Nothing more is kept. */ #off = false;
+  /** Whether bytes of the copy were given out: those of another file may not follow. */ #handedOut = false;
+  /** @type {LinealError | undefined} what ended a cache that was demanded */ #failure;
+  #cachedBytes = 0;
+
+  /**
+   * @param {Source} inner
+   * @param {import('./store.js').Store} store
+   * @param {CacheSettings} settings
+   * @param {{ url: string, part?: number, signal?: AbortSignal }} what
+   */
+  static async open(inner, store, settings, { url, part = 0, signal }) {
+    const source = new CachedSource(inner, store, settings, store.entry(await keyOf(url)), part);
+    try {
+      await source.#begin(signal);
+      return source;
+    } catch (error) {
+      await source.close().catch(() => {});
+      throw error;
+    }
+  }
+
+  /**
+   * @param {Source} inner
+   * @param {import('./store.js').Store} store
+   * @param {CacheSettings} settings
+   * @param {import('./store.js').StoreEntry} entry
+   * @param {number} part
+   */
+  constructor(inner, store, settings, entry, part) {
+    this.name = inner.name;
+    this.#inner = inner;
+    this.#store = store;
+    this.#settings = settings;
+    this.#entry = entry;
+    this.#copy = new Copy(entry, (error) => this.#giveUp(error));
+    this.#expected = settings.sha256[part];
+  }
+
+  get size() {
+    return this.#copy.header?.size ?? this.#inner.size;
+  }
+
+  get rangeRead() {
+    return this.#copy.complete || this.#inner.rangeRead;
+  }
+
+  get stats() {
+    const { bytesRead, requests } = this.#inner.stats;
+    return { bytesRead: bytesRead + this.#cachedBytes, requests, cachedBytes: this.#cachedBytes };
+  }
+
+  // --- opening ------------------------------------------------------------------
+
+  /** @param {AbortSignal} [signal] */
+  async #begin(signal) {
+    const copy = this.#copy;
+    try {
+      await this.#reload();
+    } catch (error) {
+      await this.#giveUp(error);
+      return;
+    }
+    if (!copy.header) return;
+    await this.#entry.touch();
+    if (this.#expected && copy.sha256 && copy.sha256 !== this.#expected) await this.#drop();
+    else if (!copy.complete || this.#settings.revalidate) await this.#probe(signal);
+    if (!copy.complete) return;
+    if (this.#expected && !(await this.#isExpected(signal))) {
+      await this.#drop(); // it is not what was asked for: fetch that
+      return;
+    }
+    const { readSync } = copy;
+    if (!readSync || this.#settings.verify) return;
+    this.readSync = (offset, target) => {
+      const count = readSync(offset, target);
+      this.from = 'cache';
+      this.#cachedBytes += count;
+      return count;
+    };
+  }
+
+  /**
+   * Asks the server whether the copy is still that of its file. Of a copy with
+   * holes the first bytes that lack are asked for: they are needed anyway.
+   * @param {AbortSignal} [signal]
+   */
+  async #probe(signal) {
+    const [hole = { start: 0, end: 1 }] = this.#copy.holes(0, this.size ?? 0);
+    // Another downloads: it has asked.
+    if (!(await this.#takeLock())) return;
+    try {
+      await this.#fetchAt(hole.start, Math.min(hole.end - hole.start, PROBE_BYTES), false, signal);
+    } catch (error) {
+      if (!(error instanceof LinealError) || error === this.#failure) throw error;
+      if (error.code === 'ABORTED' || error.code === 'SOURCE_CHANGED') throw error;
+      // Offline, perhaps: what is there can be read, and what is not will tell.
+      if (this.#copy.complete) {
+        this.warnings.push({
+          code: 'CACHE_NOT_REVALIDATED',
+          text: `the server could not be asked whether ${this.name} has changed: ${error.message}`,
+        });
+      }
+    }
+  }
+
+  /** Takes over what the store has. */
+  async #reload() {
+    const known = this.#copy.header;
+    const state = await this.#copy.load(this.#unlock !== undefined);
+    // Removed under our hands: what is open can be read, and nothing more is written.
+    if (state === 'gone') await this.#stop();
+    const { header } = this.#copy;
+    if (state === 'new' && known && header && this.#handedOut && !sameFile(known, header)) throw this.#changed();
+  }
+
+  // --- reading ------------------------------------------------------------------
+
+  /** @param {number} offset @param {number} length @param {AbortSignal} [signal] */
+  read(offset, length, signal) {
+    return this.#get(offset, length, false, signal);
+  }
+
+  /** @param {number} offset @param {number} length @param {AbortSignal} [signal] */
+  readForward(offset, length, signal) {
+    return this.#get(offset, length, true, signal);
+  }
+
+  /**
+   * @param {number} offset
+   * @param {number} length
+   * @param {boolean} forward
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<Uint8Array>}
+   */
+  async #get(offset, length, forward, signal) {
+    const wanted = Math.min(length, MAX_READ_BYTES);
+    for (;;) {
+      throwIfAborted(signal);
+      if (this.#failure) throw this.#failure;
+      if (this.size !== undefined && offset >= this.size) return NOTHING;
+      const kept = await this.#fromCopy(offset, wanted);
+      if (kept) return kept;
+      if (this.#off) return this.#uncached(offset, wanted, forward, signal);
+      const coming = this.#coming.find(({ start, end }) => start <= offset && offset < end);
+      if (coming) {
+        await coming.done;
+        continue;
+      }
+      // Whoever has just got the lock looks again: another may have fetched it.
+      const had = this.#unlock !== undefined;
+      if (await this.#takeLock()) {
+        const bytes = had && (await this.#fetch(offset, wanted, forward, signal));
+        if (bytes) return bytes;
+      } else if (!this.#off) {
+        await pause(POLL_MS, signal);
+        await this.#reload();
+      }
+    }
+  }
+
+  /**
+   * From disk; undefined: it is not there.
+   * @param {number} offset
+   * @param {number} length
+   */
+  async #fromCopy(offset, length) {
+    let found;
+    try {
+      found = await this.#copy.bytesAt(offset, length, this.#settings.verify);
+    } catch (error) {
+      await this.#giveUp(error);
+    }
+    if (!found?.extent) return found?.bytes;
+    const { extent, bytes } = found;
+    if (bytes) {
+      this.from = 'cache';
+      this.#handedOut = true;
+      this.#cachedBytes += bytes.length;
+      return bytes;
+    }
+    const { start, end } = extent;
+    this.warnings.push({
+      code: 'CACHE_REPAIRED',
+      text: `${end - start} bytes from ${start} of the cached copy of ${this.name} were damaged and are fetched again`,
+    });
+    try {
+      await this.#copy.forget(extent);
+    } catch (error) {
+      await this.#giveUp(error);
+    }
+    return undefined;
+  }
+
+  /**
+   * @param {number} offset
+   * @param {number} length
+   * @param {boolean} forward
+   * @param {AbortSignal} [signal]
+   */
+  async #uncached(offset, length, forward, signal) {
+    const { readForward } = this.#inner;
+    const bytes = await (forward && readForward
+      ? readForward.call(this.#inner, offset, length, signal)
+      : this.#inner.read(offset, length, signal));
+    this.from = 'network';
+    const { header } = this.#copy;
+    if (this.#handedOut && header && !sameFile(header, this.#inner)) throw this.#changed();
+    return bytes;
+  }
+
+  // --- fetching -----------------------------------------------------------------
+
+  /**
+   * From the network; undefined: only the gap before it came so far.
+   * @param {number} offset
+   * @param {number} length
+   * @param {boolean} forward
+   * @param {AbortSignal} [signal]
+   */
+  async #fetch(offset, length, forward, signal) {
+    // It came, or was asked for, while we waited for the lock.
+    const asked = this.#coming.some(({ start, end }) => start <= offset && offset < end);
+    if (asked || this.#copy.knows(offset)) return undefined;
+    const ends = this.#coming.map(({ end }) => end).filter((end) => end <= offset);
+    const before = Math.max(this.#copy.knownBefore(offset), ...ends);
+    const skip = this.#copy.header && offset - before <= MAX_GAP_BYTES ? offset - before : 0;
+    const bytes = await this.#fetchAt(offset - skip, skip + length, forward, signal);
+    if (bytes.length === 0) return NOTHING;
+    return bytes.length > skip ? bytes.subarray(skip, skip + length) : undefined;
+  }
+
+  /**
+   * Bytes from the network, which are kept: more than asked for where a hole is
+   * to be closed, since a stream would go on over what is there already.
+   * @param {number} at
+   * @param {number} length
+   * @param {boolean} forward
+   * @param {AbortSignal} [signal]
+   */
+  async #fetchAt(at, length, forward, signal) {
+    clearTimeout(this.#idle);
+    const starts = this.#coming.map(({ start }) => start).filter((start) => start > at);
+    const limit = Math.min(this.#copy.nextKnown(at), ...starts);
+    const { readForward } = this.#inner;
+    const streamed = forward && readForward && limit === Infinity;
+    const wanted = streamed ? length : Math.min(forward ? MAX_READ_BYTES : length, limit - at);
+    const work = (async () => {
+      const bytes = streamed
+        ? await readForward.call(this.#inner, at, wanted, signal)
+        : await this.#inner.read(at, wanted, signal);
+      this.from = 'network';
+      await this.#keep(at, bytes);
+      return bytes;
+    })();
+    const coming = { start: at, end: at + wanted, done: work.then(() => {}, () => {}) };
+    this.#coming.push(coming);
+    try {
+      return await work;
+    } finally {
+      this.#coming.splice(this.#coming.indexOf(coming), 1);
+      this.#letGoWhenIdle();
+    }
+  }
+
+  /** @param {number} at @param {Uint8Array} bytes */
+  async #keep(at, bytes) {
+    if (this.#off) return;
+    const { header } = this.#copy;
+    try {
+      if (header && !sameFile(header, this.#inner)) {
+        const told = this.#handedOut;
+        await this.#drop();
+        if (told) throw this.#changed();
+        if (!this.#off) await this.#start();
+      } else if (!header) {
+        // A page in place of a model is not worth a file; what is believed, the core decides.
+        if (at === 0 && GGUF_MAGIC.some((byte, i) => bytes[i] !== byte)) {
+          await this.#stop();
+          return;
+        }
+        await this.#start();
+      }
+      await this.#copy.write(at, bytes);
+    } catch (error) {
+      if (error instanceof LinealError && error.code === 'SOURCE_CHANGED') throw error;
+      await this.#giveUp(error);
+    }
+  }
+
+  /** A new copy, if there is room for it. */
+  async #start() {
+    const { size, version = {} } = this.#inner;
+    if (size === undefined) throw unavailable(`the server does not say how long ${this.name} is`);
+    const { maxBytes } = this.#settings;
+    if (maxBytes > 0 && !(await makeRoom(this.#store, this.#entry.key, size, maxBytes)))
+      throw await fullError(this.#store, size, 0);
+    const space = await this.#store.space().catch(() => undefined);
+    if (space && space.available < size) throw await fullError(this.#store, size, 0);
+    await this.#copy.start({ id: crypto.randomUUID(), name: this.name, size, ...version, created: Date.now() });
+  }
+
+  /** The header was read and is sound: from now on what comes is believed. */
+  async confirm() {
+    if (this.#off) return;
+    try {
+      await this.#copy.confirm();
+    } catch (error) {
+      await this.#giveUp(error);
+    }
+  }
+
+  // --- locks --------------------------------------------------------------------
+
+  /** Whether we may fetch and write. */
+  #takeLock() {
+    this.#locking ??= (async () => {
+      clearTimeout(this.#idle);
+      try {
+        if (this.#unlock) return true;
+        this.#unlock = await this.#entry.lock();
+        if (this.#unlock) await this.#reload();
+      } catch (error) {
+        if (error instanceof LinealError && error.code === 'SOURCE_CHANGED') throw error;
+        await this.#giveUp(error);
+      }
+      return this.#unlock !== undefined;
+    })().finally(() => {
+      this.#locking = undefined;
+      this.#letGoWhenIdle();
+    });
+    return this.#locking;
+  }
+
+  #letGoWhenIdle() {
+    clearTimeout(this.#idle);
+    if (this.#coming.length > 0 || !this.#unlock) return;
+    this.#idle = setTimeout(() => {
+      if (this.#copy.confirmed) this.#letGo().catch(() => {});
+    }, IDLE_MS);
+    /** @type {any} */ (this.#idle).unref?.();
+  }
+
+  /** Believes what is written, and lets others write. */
+  async #letGo() {
+    clearTimeout(this.#idle);
+    await this.#copy.seal();
+    const unlock = this.#unlock;
+    this.#unlock = undefined;
+    await unlock?.();
+  }
+
+  // --- ending -------------------------------------------------------------------
+
+  /**
+   * All weights are in memory: makes the copy whole, and compares it with what
+   * the user expects.
+   * @param {AbortSignal} [signal]
+   */
+  async finish(signal) {
+    const copy = this.#copy;
+    if (this.#failure) throw this.#failure;
+    if (copy.header && !this.#off && !copy.complete) {
+      try {
+        await this.#fetchRest(signal);
+      } catch (error) {
+        // The model is there, and so is what was kept of it.
+        if (this.#expected || (error instanceof LinealError && error.code === 'ABORTED')) throw error;
+      }
+    }
+    if (this.#unlock) await this.#letGo();
+    if (this.#failure) throw this.#failure;
+    if (!this.#expected || (await this.#isExpected(signal))) return;
+    const actual = copy.sha256;
+    await this.#drop();
+    throw new LinealError('SOURCE_CHECKSUM', `${this.name} has the SHA-256 ${actual}, and ${this.#expected} was expected`, {
+      detail: { source: this.name, expected: this.#expected, actual },
+    });
+  }
+
+  /** @param {AbortSignal} [signal] */
+  async #fetchRest(signal) {
+    const rest = this.#copy.holes(0, this.size ?? 0);
+    if (!this.#expected && (bytesOf(rest) > MAX_REST_BYTES || !(await this.#takeLock()))) return;
+    for (const { start, end } of rest) {
+      for (let at = start; at < end;) {
+        const bytes = await this.#get(at, end - at, false, signal);
+        if (bytes.length === 0) return;
+        at += bytes.length;
+      }
+    }
+  }
+
+  /** Whether the whole copy has the SHA-256 that the user gave. @param {AbortSignal} [signal] */
+  async #isExpected(signal) {
+    const copy = this.#copy;
+    if (!copy.complete) throw unavailable('the copy is not whole, so its SHA-256 cannot be computed');
+    if (!copy.sha256) {
+      const sum = await wholeSha256(this.size ?? 0, async (offset, length) => {
+        throwIfAborted(signal);
+        const bytes = await copy.read(offset, length);
+        if (!bytes) throw unavailable('the copy cannot be read');
+        return bytes;
+      });
+      await copy.noteWhole(sum);
+    }
+    return copy.sha256 === this.#expected;
+  }
+
+  /** The copy is worth nothing. */
+  async #drop() {
+    this.readSync = undefined;
+    await this.#copy.reset();
+    try {
+      this.#unlock ??= await this.#entry.lock();
+      if (this.#unlock) await this.#entry.remove();
+      else await this.#stop();
+    } catch (error) {
+      await this.#giveUp(error);
+    }
+  }
+
+  /** Goes on uncached. */
+  async #stop() {
+    this.#off = true;
+    this.#copy.freeze();
+    const unlock = this.#unlock;
+    this.#unlock = undefined;
+    await unlock?.().catch(() => {});
+  }
+
+  /** The store failed. @param {unknown} error */
+  async #giveUp(error) {
+    const written = this.#copy.believedBytes;
+    const failure = await storeError(error, this.#store, { needed: (this.size ?? 0) - written, written });
+    const again = this.#off;
+    await this.#stop();
+    if (this.#settings.required) {
+      this.#failure ??= failure;
+      throw this.#failure;
+    }
+    if (!again) this.warnings.push({ code: failure.code, text: `${failure.message}; the model runs uncached` });
+  }
+
+  #changed() {
+    return new LinealError('SOURCE_CHANGED', `${this.name} has changed since a part of it was cached; that part is dropped`, {
+      remedy: 'open it again',
+      detail: { source: this.name },
+    });
+  }
+
+  async close() {
+    const { header, confirmed } = this.#copy;
+    if (header && !confirmed && this.#unlock) {
+      this.#copy.freeze();
+      this.#copy.close();
+      await this.#entry.remove().catch(() => {});
+    }
+    await this.#letGo().catch(() => {});
+    this.#off = true;
+    this.#copy.close();
+    await this.#inner.close();
+  }
+}
+
+/**
+ * Whether what the server says now is what it said then; what it does not say counts for nothing.
+ * @param {ManifestHeader} then
+ * @param {{ size?: number, version?: { etag?: string, lastModified?: string }, etag?: string, lastModified?: string }} now
+ */
+function sameFile(then, { size, version, etag = version?.etag, lastModified = version?.lastModified }) {
+  if (size !== undefined && size !== then.size) return false;
+  if (then.etag !== undefined && etag !== undefined) return then.etag === etag;
+  if (then.lastModified !== undefined && lastModified !== undefined) return then.lastModified === lastModified;
+  return true;
+}
+
+/** @param {number} ms @param {AbortSignal} [signal] */
+function pause(ms, signal) {
+  return new Promise((resolve) => {
+    const done = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', done);
+      resolve(undefined);
+    };
+    const timer = setTimeout(done, ms);
+    signal?.addEventListener('abort', done, { once: true });
+  });
+}

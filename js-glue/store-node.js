@@ -1,0 +1,240 @@
+// Cached models in a directory: KEY/content, KEY/manifest, KEY/used, and
+// KEY.lock while somebody writes.
+import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { busyEntry, unavailable } from './store.js';
+
+const KEY = /^[0-9a-f]{32}$/;
+/** A lock that nobody has touched for so long was left behind. */
+const STALE_MS = 60_000;
+const HEARTBEAT_MS = 5_000;
+/** Clocks are set now and then; two processes with one id start further apart. */
+const SAME_START_MS = 2_000;
+
+/** The user's own cache folder, as the system has it. */
+export function defaultDirectory() {
+  const { env, platform } = process;
+  const home = os.homedir();
+  const base =
+    platform === 'win32'
+      ? env.LOCALAPPDATA || path.join(home, 'AppData', 'Local')
+      : platform === 'darwin'
+        ? path.join(home, 'Library', 'Caches')
+        : env.XDG_CACHE_HOME || path.join(home, '.cache');
+  return path.join(base, 'lineal');
+}
+
+/** @param {unknown} error */
+const codeOf = (error) => /** @type {NodeJS.ErrnoException} */ (error).code ?? '';
+
+/**
+ * @template T
+ * @param {() => T} work
+ * @returns {T | undefined} undefined where there is no such file
+ */
+function unlessMissing(work) {
+  try {
+    return work();
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
+/**
+ * @param {string} directory
+ * @returns {import('./store.js').Store}
+ */
+export function directoryStore(directory) {
+  const root = path.resolve(directory);
+  try {
+    fs.mkdirSync(root, { recursive: true, mode: 0o700 });
+  } catch (error) {
+    throw unavailable(`the folder '${root}' cannot be made (${codeOf(error)})`, error);
+  }
+  return {
+    kind: 'directory',
+    place: `'${root}'`,
+    keys: async () => fs.readdirSync(root).filter((name) => KEY.test(name)),
+    entry: (key) => directoryEntry(root, key),
+    space: async () => {
+      const { bavail, bsize } = fs.statfsSync(root);
+      return { available: bavail * bsize };
+    },
+  };
+}
+
+/**
+ * @param {string} root
+ * @param {string} key
+ * @returns {import('./store.js').StoreEntry}
+ */
+function directoryEntry(root, key) {
+  const folder = path.join(root, key);
+  const manifest = path.join(folder, 'manifest');
+  const content = path.join(folder, 'content');
+  const used = path.join(folder, 'used');
+  return {
+    key,
+    manifest: async () => unlessMissing(() => fs.readFileSync(manifest, 'utf8')) ?? '',
+    append: async (text) => fs.appendFileSync(manifest, text),
+    content: async (create) => {
+      if (create) fs.mkdirSync(folder, { recursive: true, mode: 0o700 });
+      return openContent(content, create);
+    },
+    lastUsed: async () => unlessMissing(() => fs.statSync(used).mtimeMs) ?? 0,
+    touch: async () => {
+      try {
+        fs.writeFileSync(used, '');
+      } catch {
+        // A folder that can only be read keeps no order of use.
+      }
+    },
+    lock: () => takeLock(path.join(root, `${key}.lock`)),
+    remove: async () => {
+      try {
+        // The bytes first: a journal without them is not believed.
+        for (const file of [content, manifest, used]) fs.rmSync(file, { force: true });
+        fs.rmSync(folder, { recursive: true, force: true });
+      } catch (error) {
+        if (['EBUSY', 'EPERM', 'EACCES'].includes(codeOf(error)) && process.platform === 'win32') throw busyEntry(key);
+        throw error;
+      }
+    },
+  };
+}
+
+/**
+ * @param {string} file
+ * @param {boolean} create
+ * @returns {import('./store.js').Content | undefined}
+ */
+function openContent(file, create) {
+  const { O_RDWR, O_RDONLY, O_CREAT } = fs.constants;
+  let writable = true;
+  let fd = unlessMissing(() => {
+    try {
+      return fs.openSync(file, create ? O_RDWR | O_CREAT : O_RDWR, 0o600);
+    } catch (error) {
+      if (create || !['EACCES', 'EROFS', 'EPERM'].includes(codeOf(error))) throw error;
+      writable = false;
+      return fs.openSync(file, O_RDONLY);
+    }
+  });
+  if (fd === undefined) return undefined;
+  const open = fd;
+  const readSync = (/** @type {number} */ offset, /** @type {Uint8Array} */ target) => {
+    let filled = 0;
+    while (filled < target.length) {
+      const count = fs.readSync(open, target, filled, target.length - filled, offset + filled);
+      if (count === 0) break;
+      filled += count;
+    }
+    return filled;
+  };
+  return {
+    get size() {
+      return fs.fstatSync(open).size;
+    },
+    readSync,
+    read: async (offset, target) => readSync(offset, target),
+    ...(writable
+      ? {
+          write: (/** @type {number} */ offset, /** @type {Uint8Array} */ bytes) => {
+            for (let done = 0; done < bytes.length;)
+              done += fs.writeSync(open, bytes, done, bytes.length - done, offset + done);
+          },
+        }
+      : {}),
+    flush: () =>
+      new Promise((resolve, reject) => {
+        fs.fdatasync(open, (error) => (error ? reject(error) : resolve()));
+      }),
+    close: () => {
+      if (fd !== undefined) fs.closeSync(fd);
+      fd = undefined;
+    },
+  };
+}
+
+// --- locks ----------------------------------------------------------------------
+
+const startedAt = () => Math.round(Date.now() - process.uptime() * 1000);
+
+/**
+ * @param {string} file
+ * @returns {Promise<(() => Promise<void>) | undefined>}
+ */
+async function takeLock(file) {
+  const own = JSON.stringify({
+    pid: process.pid,
+    host: os.hostname(),
+    started: startedAt(),
+    id: crypto.randomUUID(),
+  });
+  for (let attempt = 0; attempt < 3; attempt++) {
+    try {
+      fs.writeFileSync(file, own, { flag: 'wx' });
+    } catch (error) {
+      if (codeOf(error) !== 'EEXIST') throw error;
+      if (!removeStale(file)) return undefined;
+      continue;
+    }
+    const beat = setInterval(() => {
+      const now = new Date();
+      fs.utimes(file, now, now, () => {});
+    }, HEARTBEAT_MS);
+    beat.unref();
+    return async () => {
+      clearInterval(beat);
+      // Not that of another, who took it for left behind.
+      if (unlessMissing(() => fs.readFileSync(file, 'utf8')) === own) fs.rmSync(file, { force: true });
+    };
+  }
+  return undefined;
+}
+
+/**
+ * True: the lock is gone. Should two do this at once, both may come to write:
+ * the same bytes to the same places, so nothing worse than a second download.
+ * @param {string} file
+ */
+function removeStale(file) {
+  const text = unlessMissing(() => fs.readFileSync(file, 'utf8'));
+  const stat = unlessMissing(() => fs.statSync(file));
+  if (text === undefined || stat === undefined) return true;
+  if (!isStale(text, Date.now() - stat.mtimeMs)) return false;
+  const aside = `${file}.${process.pid}`;
+  try {
+    fs.renameSync(file, aside);
+    const moved = fs.readFileSync(aside, 'utf8');
+    if (moved === text) fs.rmSync(aside, { force: true });
+    else fs.renameSync(aside, file); // another was quicker, and this is its own
+    return moved === text;
+  } catch {
+    return true; // another was quicker
+  }
+}
+
+/**
+ * @param {string} text of the lock
+ * @param {number} age milliseconds since the last heartbeat
+ */
+function isStale(text, age) {
+  /** @type {{ pid: number, host: string, started: number }} */ let owner;
+  try {
+    owner = JSON.parse(text);
+  } catch {
+    return age > HEARTBEAT_MS; // killed while it was written
+  }
+  if (age > STALE_MS) return true;
+  if (owner.host !== os.hostname()) return false;
+  if (owner.pid === process.pid) return Math.abs(owner.started - startedAt()) > SAME_START_MS;
+  try {
+    process.kill(owner.pid, 0);
+    return false;
+  } catch (error) {
+    return codeOf(error) === 'ESRCH';
+  }
+}

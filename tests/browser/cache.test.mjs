@@ -1,0 +1,224 @@
+// The model cache in the browser's private file system: a warm start without a
+// request, what a killed browser leaves behind, two tabs, damage, and pages
+// that cannot write.
+import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import path from 'node:path';
+import { after, before, beforeEach, test } from 'node:test';
+import { open } from '../../js-glue/index.js';
+import { chromiumMissing, startKillable } from '../lib/chromium.mjs';
+import { ROOT, generate, temporary } from '../lib/fixtures.mjs';
+import { ggufBytes, tinyLlama } from '../lib/gguf-write.mjs';
+import { STRICT_CSP, startServer } from '../lib/http-server.mjs';
+
+const skip = await chromiumMissing();
+const MiB = 1 << 20;
+const EXTENT = 4 * MiB;
+let site, browser, page, bytes, expected;
+const profile = temporary('cache-profile');
+
+before(async () => {
+  if (skip) return;
+  const shape = { n_ctx: 256, d_model: 256, n_head: 4, d_ff: 1024, n_layer: 5, n_vocab: 288 };
+  bytes = Buffer.from(ggufBytes(tinyLlama(shape)));
+  const model = await open(bytes, { context: 64 });
+  expected = (await generate(model, 'the rest', { maxTokens: 6 })).result.tokens;
+  await model.close();
+  fs.mkdirSync(profile, { recursive: true });
+  site = await startServer(
+    {
+      '/js-glue/': path.join(ROOT, 'js-glue'),
+      '/dist/': path.join(ROOT, 'dist'),
+      '/blank.html': Buffer.from('<!doctype html><title>blank</title>'),
+      '/m.gguf': bytes,
+    },
+    { headers: STRICT_CSP, faults: { '/blank.html': { headers: { 'Content-Type': 'text/html' } } } },
+  );
+  await start();
+});
+after(async () => {
+  await browser?.close();
+  await site?.close();
+});
+beforeEach(async () => {
+  if (skip) return;
+  delete site.faults['/m.gguf'];
+  await inPage(({ modelCache }) => modelCache.clear());
+  site.reset();
+});
+
+async function start() {
+  browser = await startKillable(profile);
+  page = await visit();
+}
+async function visit() {
+  const opened = await browser.newPage();
+  await opened.goto(`${site.url}/blank.html`);
+  return opened;
+}
+
+/** Runs work(lineal, url, argument) in the page. */
+function inPage(work, argument, where = page) {
+  return where.evaluate(`(async () => (${work})(await import('/js-glue/index.js'), new URL('/m.gguf', location.href).href,
+    ${JSON.stringify(argument)}))()`);
+}
+
+/** Opens the model: { tokens, from, warnings, ms }. */
+const openInPage = (options = {}, where = page) =>
+  inPage(async ({ open: openModel }, url, more) => {
+    const from = new Set();
+    const start = performance.now();
+    try {
+      const onProgress = (p) => {
+        if (p.loaded) from.add(p.from);
+        if (p.phase === 'weights') globalThis.loaded = p.loaded;
+      };
+      const model = await openModel(url, { context: 64, ...more, onProgress });
+      const ms = performance.now() - start;
+      const { tokens } = await model.generate('the rest', { maxTokens: 6 }).done;
+      const warnings = model.explanation.warnings.filter(({ code }) => code.startsWith('CACHE'));
+      const syncRead = model.explanation.host.sync_read;
+      await model.close();
+      return { tokens, from: [...from], warnings, syncRead, ms };
+    } catch (error) {
+      return { error: error.toJSON?.() ?? String(error) };
+    }
+  }, options, where);
+
+const sent = () => site.stats('/m.gguf').bytes;
+const slowly = { chunk: 1 << 16, delay: 2 };
+
+test('by default: each byte once, a warm start none, read straight into memory, offline too', { skip }, async () => {
+  const cold = await openInPage();
+  assert.deepEqual(cold.tokens, expected, JSON.stringify(cold));
+  assert.deepEqual(cold.warnings, []);
+  assert.equal(sent(), bytes.length);
+  site.reset();
+  site.faults['/m.gguf'] = { status: 503 };
+  const warm = await openInPage();
+  assert.deepEqual(warm.tokens, expected, JSON.stringify(warm));
+  assert.deepEqual(warm.from, ['cache']);
+  assert.equal(warm.syncRead, true);
+  assert.equal(site.stats('/m.gguf').requests, 0);
+  const { list, space } = await inPage(async ({ modelCache }) => ({
+    list: await modelCache.list(),
+    space: (await navigator.storage.estimate()).usage,
+  }));
+  assert.deepEqual(list.map(({ complete, size }) => [complete, size]), [[true, bytes.length]]);
+  assert.ok(space >= bytes.length);
+});
+
+test('explain, then open: the header is not fetched again; cache: false keeps nothing', { skip }, async () => {
+  await inPage(({ explain }, url) => explain(url).then(() => 0));
+  const header = sent();
+  assert.ok(header <= 256 * 1024);
+  assert.deepEqual((await openInPage()).tokens, expected);
+  assert.equal(sent(), bytes.length);
+  site.reset();
+  assert.deepEqual((await openInPage({ cache: false })).from, ['network']);
+  assert.equal(sent(), bytes.length);
+});
+
+test('the browser is killed in mid-download: the next load goes on at the last extent', { skip }, async (t) => {
+  let have = 0;
+  for (const point of [7 * MiB, 13 * MiB]) {
+    site.faults['/m.gguf'] = slowly;
+    await page.evaluate(() => { globalThis.loaded = 0; });
+    const opening = openInPage().catch(() => undefined); // the page goes away
+    let loaded = 0;
+    while (loaded < point) loaded = await page.evaluate(() => globalThis.loaded);
+    await browser.kill();
+    await opening;
+    await start();
+    const [info] = await inPage(({ modelCache }) => modelCache.list());
+    t.diagnostic(`${loaded} bytes were loaded, ${info.cachedBytes} are kept`);
+    assert.ok(info.cachedBytes > have && !info.complete);
+    assert.ok(info.cachedBytes >= loaded - EXTENT, `${info.cachedBytes} of ${loaded} bytes`);
+    have = info.cachedBytes;
+  }
+  site.reset();
+  delete site.faults['/m.gguf'];
+  const { tokens, from } = await openInPage({ cache: { verify: true } });
+  assert.deepEqual(tokens, expected);
+  assert.deepEqual(from.sort(), ['cache', 'network']);
+  assert.equal(sent(), bytes.length - have);
+});
+
+test('two tabs share one download, and both read the copy at once', { skip }, async () => {
+  site.faults['/m.gguf'] = slowly;
+  const other = await visit();
+  const both = await Promise.all([openInPage(), openInPage({}, other)]);
+  for (const { tokens, error } of both) assert.deepEqual(tokens, expected, JSON.stringify(error));
+  assert.equal(sent(), bytes.length);
+  site.reset();
+  const warm = await Promise.all([openInPage(), openInPage({}, other)]);
+  for (const { tokens, from } of warm) assert.deepEqual([tokens, from], [expected, ['cache']]);
+  assert.equal(sent(), 0);
+  await other.close();
+});
+
+test('a flipped bit: found by verify and by load with the option; only its extent is fetched', { skip }, async () => {
+  await openInPage();
+  const flip = () =>
+    inPage(async ({ modelCache }) => {
+      const [{ key }] = await modelCache.list();
+      const root = await (await navigator.storage.getDirectory()).getDirectoryHandle('lineal-models');
+      const file = await (await root.getDirectoryHandle(key)).getFileHandle('content');
+      const at = 9 * 2 ** 20;
+      const [byte] = new Uint8Array(await (await file.getFile()).slice(at, at + 1).arrayBuffer());
+      const writable = await file.createWritable({ keepExistingData: true });
+      await writable.write({ type: 'write', position: at, data: new Uint8Array([byte ^ 16]) });
+      await writable.close();
+      return key;
+    });
+  await flip();
+  site.reset();
+  const repaired = await openInPage({ cache: { verify: true } });
+  assert.deepEqual(repaired.tokens, expected, JSON.stringify(repaired));
+  assert.deepEqual(repaired.warnings.map(({ code }) => code), ['CACHE_REPAIRED']);
+  assert.ok(sent() > 0 && sent() <= EXTENT, `${sent()} bytes`);
+  const key = await flip();
+  const { damaged } = await inPage(({ modelCache }, _url, which) => modelCache.verify(which), key);
+  assert.equal(damaged.length, 1);
+  site.reset();
+  assert.deepEqual((await openInPage()).tokens, expected);
+  assert.ok(sent() > 0 && sent() <= EXTENT, `${sent()} bytes`);
+  const state = await inPage(async ({ modelCache }, url) => ({
+    left: (await modelCache.verify(url)).damaged,
+    gone: await modelCache.delete(url),
+    info: (await modelCache.info(url)) ?? null,
+  }));
+  assert.deepEqual(state, { left: [], gone: true, info: null });
+});
+
+test('sha256 is compared in the browser too', { skip }, async () => {
+  const wrong = await openInPage({ cache: { sha256: '0'.repeat(64) } });
+  assert.equal(wrong.error.code, 'SOURCE_CHECKSUM');
+  const right = await openInPage({ cache: { sha256: wrong.error.detail.actual } });
+  assert.deepEqual(right.tokens, expected, JSON.stringify(right));
+});
+
+test('a page that cannot write: uncached and says so; it reads a copy that is there', { skip }, async () => {
+  const uncached = await openInPage({ worker: false });
+  assert.deepEqual(uncached.tokens, expected, JSON.stringify(uncached));
+  assert.deepEqual(uncached.warnings.map(({ code }) => code), ['CACHE_UNAVAILABLE']);
+  const demanded = await openInPage({ worker: false, cache: { required: true } });
+  assert.equal(demanded.error.code, 'CACHE_UNAVAILABLE');
+  await openInPage();
+  site.reset();
+  const read = await openInPage({ worker: false });
+  assert.deepEqual([read.tokens, read.from, sent()], [expected, ['cache'], 0]);
+});
+
+test('no room: it runs all the same, or tells how much was needed', { skip }, async () => {
+  const session = await page.context().newCDPSession(page);
+  await session.send('Storage.overrideQuotaForOrigin', { origin: site.url, quotaSize: 10 * MiB });
+  const full = await openInPage();
+  assert.deepEqual(full.tokens, expected, JSON.stringify(full));
+  assert.deepEqual(full.warnings.map(({ code }) => code), ['CACHE_FULL']);
+  const { error } = await openInPage({ cache: { required: true } });
+  await session.send('Storage.overrideQuotaForOrigin', { origin: site.url });
+  assert.equal(error.code, 'CACHE_FULL');
+  // What browsers say is free is not what they give.
+  assert.ok(error.detail.needed_bytes > 0 && error.detail.available_bytes >= 0, JSON.stringify(error));
+});

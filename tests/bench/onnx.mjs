@@ -8,7 +8,7 @@ import { parseArgs } from 'node:util';
 
 import { raisePriority } from './machine.mjs';
 import { modelFile, tensorsOf } from './models.mjs';
-import { PagePeer, installEngines, promptOf, snapshotLineal, startSite } from './peers.mjs';
+import { PagePeer, installEngines, snapshotLineal, startSite } from './peers.mjs';
 
 const { values } = parseArgs({
   options: {

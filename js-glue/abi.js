@@ -2,6 +2,7 @@
 // and wraps each export of wasm/abi.h. Rules kept here: pointers are unsigned
 // (>>> 0, they pass 2 GiB), 64-bit quantities are doubles, and a view of the
 // memory is taken anew after each call, because each call may grow it.
+import { held } from './caps.js';
 import { LinealError } from './errors.js';
 
 const ABI_VERSION = 4;
@@ -104,7 +105,7 @@ async function compile(url) {
     });
   }
   try {
-    return await WebAssembly.compile(bytes);
+    return await held(WebAssembly.compile(bytes));
   } catch (error) {
     const text = error instanceof Error ? error.message : String(error);
     throw new LinealError('WASM_UNSUPPORTED', `the engine refused the module ${url.href}: ${text}`, {
@@ -162,7 +163,7 @@ export class Core {
    * @param {WebAssembly.Memory} [shared] for a module with threads
    */
   static async create(module, host, threadsAsked = 0, shared) {
-    const instance = await WebAssembly.instantiate(module, shared ? { env: { memory: shared } } : {});
+    const instance = await held(WebAssembly.instantiate(module, shared ? { env: { memory: shared } } : {}));
     const core = new Core(module, instance, shared);
     const exports = /** @type {any} */ (instance.exports);
     const version = exports.lnl_abi_version?.() >>> 0;

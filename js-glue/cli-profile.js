@@ -63,12 +63,12 @@ export function profileText(profiled, timings, info) {
     const rows = kernels.filter(({ phase }) => phase === name);
     const lines = rows.map(({ op, type, form, share, ms: time, calls, gbPerS, gops }) =>
       `  ${padded(share, 1, 5)} %${padded(time, 2, 11)}${padded((time / calls) * 1000, 1, 10)}${String(calls).padStart(8)}` +
-      `${rateText(gbPerS, 1, 8)}${rateText(gops, 1, 8)}  ${op.padEnd(12)}${(type ?? '').padEnd(8)}${form ?? ''}`.trimEnd(),
+      `${rateText(gbPerS, 1, 8)}${rateText(gops, 1, 8)}  ${op.padEnd(14)} ${(type ?? '').padEnd(8)}${form ?? ''}`.trimEnd(),
     );
     return `
 ${name}: ${tokens} tokens in ${passes} passes, ${ms.toFixed(1)} ms: steps ${stepMs.toFixed(1)}, sampling ${sampleMs.toFixed(1)}, \
 outside ${(ms - stepMs - sampleMs).toFixed(1)}; ${versus(more[name])}
-  share          ms   us/call   calls    GB/s    GOPS  op          type    form
+  share          ms   us/call   calls    GB/s    GOPS  op             type    form
 ${lines.join('\n')}
 `;
   });

@@ -454,7 +454,7 @@ export interface GenerateOptions {
   repeatLastN?: number;
   /** Integer from 0 to 2^32 - 1. Default 0: sampling too is reproducible unless asked otherwise. */
   seed?: number;
-  /** End quietly within one token, with finishReason 'aborted': what was generated is kept, nothing is thrown. */
+  /** End quietly within one token, or one chunk of the prompt, with finishReason 'aborted': what was generated is kept, nothing is thrown. */
   signal?: AbortSignal;
   /** Called for every token, before its text is given out. If it throws, the generation ends with CALLBACK_FAILED. */
   onToken?: (token: { id: number; index: number; logprob?: number }) => void;
@@ -878,7 +878,7 @@ export type LinealErrorCode =
   | 'UNSUPPORTED_ARCHITECTURE' | 'UNSUPPORTED_TYPE' | 'UNSUPPORTED_FEATURE' | 'UNSUPPORTED_TOKENIZER'
   | 'MISSING_KEY' | 'MISSING_TENSOR' | 'BAD_SHAPE' | 'UNEXPECTED_TENSOR' | 'BAD_VOCABULARY'
   | 'CONTEXT_TOO_LONG' | 'PROMPT_TOO_LONG' | 'EMPTY_PROMPT' | 'BAD_TOKEN' | 'NO_TOKENIZER' | 'NO_WEIGHTS'
-  | 'NO_LOGITS' | 'NO_EMBEDDINGS'
+  | 'NOT_NUMBERS' | 'NO_LOGITS' | 'NO_EMBEDDINGS'
   | 'SOURCE_NOT_FOUND' | 'SOURCE_UNREADABLE' | 'SOURCE_READ' | 'SOURCE_CHANGED' | 'SOURCE_TRUNCATED'
   | 'SOURCE_CHECKSUM' | 'CACHE_UNAVAILABLE' | 'CACHE_FULL'
   | 'HTTP_STATUS' | 'HTTP_RANGE' | 'NETWORK' | 'NETWORK_TIMEOUT' | 'CALLBACK_FAILED' | 'OUTPUT_FAILED' | 'ABORTED' | 'BUSY' | 'CLOSED' | 'WASM_UNSUPPORTED' | 'WASM_UNAVAILABLE'

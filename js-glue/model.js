@@ -1,5 +1,5 @@
 // Model, Generation and Tokenizer as the user holds them, over a backend.
-import { LinealError, abortError, badArgument, callbackError, closedError } from './errors.js';
+import { LinealError, abortError, badArgument, callbackError, closedError, throwIfAborted } from './errors.js';
 import {
   checkPrompt,
   checkSequence,
@@ -283,6 +283,7 @@ export class Model {
    */
   async #alone(signal, work) {
     this.#checkOpen();
+    throwIfAborted(signal);
     this.#checkIdle();
     const { controller, unlink } = linkedController(signal);
     const entry = { controller, end: async () => {}, release: () => {} };

@@ -49,7 +49,7 @@ static void read_window(key_reader *r, lnl_model *model, uint32_t period, uint32
 static void read_window_base(key_reader *r, lnl_model *model) {
   rope_params *rope = &model->hp.rope[ROPE_WINDOWED];
   rope->base = key_float(r, "rope.freq_base_swa", rope->base);
-  if (!(rope->base > 0)) key_fail(r, LNL_GGUF_LIMIT, "rope.freq_base_swa", "must be positive");
+  if (!(rope->base >= 1)) key_fail(r, LNL_GGUF_LIMIT, "rope.freq_base_swa", "must be at least 1");
 }
 
 static void read_scales(key_reader *r, lnl_hparams *hp, float embed, float residual) {
@@ -62,8 +62,8 @@ static void read_scales(key_reader *r, lnl_hparams *hp, float embed, float resid
 /* Logits are divided by the key's value. */
 static void read_logit_divisor(key_reader *r, lnl_hparams *hp, float fallback) {
   float divisor = key_float(r, "logit_scale", fallback);
-  if (divisor == 0) {
-    key_fail(r, LNL_GGUF_LIMIT, "logit_scale", "must not be 0");
+  if (!isfinite(1 / divisor)) {
+    key_fail(r, LNL_GGUF_LIMIT, "logit_scale", "must not be 0, nor next to it");
     return;
   }
   hp->logit_scale = 1 / divisor;

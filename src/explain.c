@@ -417,6 +417,7 @@ static void text_weight_group(const lnl_engine *e, uint32_t first, lnl_text *tex
   }
   text_addf(text, "  ");
   add_padded(text, name, 32);
+  text_addf(text, " ");
   add_padded(text, w->form->name, 6);
   add_padded(text, place_domain_name(w->place.domain), 9);
   add_padded(text, place_hold_name(w->place.hold), 8);

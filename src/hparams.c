@@ -103,7 +103,8 @@ static void read_yarn(key_reader *r, lnl_hparams *hp, rope_params *rope) {
   uint32_t n_ctx = key_count(r, "rope.scaling.original_context_length", UINT32_MAX / 2, hp->n_ctx_train);
   float fast = key_float(r, "rope.scaling.yarn_beta_fast", 32.0f);
   float slow = key_float(r, "rope.scaling.yarn_beta_slow", 1.0f);
-  if (!(fast > 0 && slow > 0)) key_fail(r, LNL_GGUF_LIMIT, "rope.scaling.yarn_beta_fast", "must be positive");
+  if (!(fast > 0)) key_fail(r, LNL_GGUF_LIMIT, "rope.scaling.yarn_beta_fast", "must be positive");
+  if (!(slow > 0)) key_fail(r, LNL_GGUF_LIMIT, "rope.scaling.yarn_beta_slow", "must be positive");
   if (r->status < 0) return;
   rope->yarn = true;
   rope->ramp_low = fmaxf(0, floorf(yarn_pair(hp, n_ctx, rope->base, fast)));
@@ -118,11 +119,18 @@ static void read_rope(key_reader *r, lnl_model *model) {
   rope_params *rope = &hp->rope[ROPE_GLOBAL];
   hp->n_rot = key_count(r, "rope.dimension_count", MAX_DIM, hp->d_head);
   if (hp->n_rot > hp->d_head || hp->n_rot % 2) {
-    key_fail(r, LNL_GGUF_LIMIT, "rope.dimension_count", "must be even and at most the head size");
+    gguf_value value;
+    if (find(r, "rope.dimension_count", &value)) {
+      key_fail(r, LNL_GGUF_LIMIT, "rope.dimension_count", "must be even and at most the head size");
+    } else {
+      key_fail(r, LNL_GGUF_LIMIT, "attention.key_length", "must be even where all of a head is rotated");
+    }
   }
   rope->base = key_float(r, "rope.freq_base", 10000.0f);
-  if (!(rope->base > 0)) key_fail(r, LNL_GGUF_LIMIT, "rope.freq_base", "must be positive");
+  if (!(rope->base >= 1)) key_fail(r, LNL_GGUF_LIMIT, "rope.freq_base", "must be at least 1");
   rope->magnitude = key_float(r, "rope.scaling.attn_factor", 1.0f);
+  if (fabsf(rope->magnitude) > 1e3f)
+    key_fail(r, LNL_GGUF_LIMIT, "rope.scaling.attn_factor", "is out of range");
 
   char key[KEY_BYTES];
   key_name(r, "rope.scaling.type", key);
@@ -142,6 +150,7 @@ static void read_rope(key_reader *r, lnl_model *model) {
   }
   /* A factor of 0 stands for "not set" in converted files. */
   rope->scale = factor > 0.0f && !none ? 1.0f / factor : 1.0f;
+  if (!isfinite(rope->scale)) key_fail(r, LNL_GGUF_LIMIT, "rope.scaling.factor", "is out of range");
   if (yarn) read_yarn(r, hp, rope);
   hp->n_ctx_short =
       key_count(r, "rope.scaling.original_context_length", UINT32_MAX / 2, u32_max(hp->n_ctx_train, 1));

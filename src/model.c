@@ -151,6 +151,8 @@ static lnl_status check_weight(const lnl_model *model, const lnl_weight *w, lnl_
                      "tensor '%.*s' is of type %s; norms and biases must be F32, F16 or BF16", name_bytes,
                      name, w->form->name);
   }
+  if (t->shape[0] == 0 || t->shape[1] == 0 || t->shape[2] == 0)
+    return error_set(error, LNL_BAD_SHAPE, "tensor '%.*s' is empty", name_bytes, name);
   uint64_t want0 = dim_size(model, row->dim0),
            want1 = is_free(row->dim1, t->shape[1]) ? t->shape[1] : dim_size(model, row->dim1),
            want2 = row->use == USE_EXPERTS ? model->hp.n_expert : 1;
@@ -215,6 +217,29 @@ static bool is_fused(const lnl_model *model, weight_role role, uint32_t layer) {
   return part && model_weight(model, ROLE_ATTN_QKV, layer);
 }
 
+static lnl_status missing(weight_role role, uint32_t layer, lnl_error *error) {
+  const struct weight_row *row = &weight_rows[role];
+  return row->part != PART_MODEL
+             ? error_set(error, LNL_MISSING_TENSOR, "tensor 'blk.%u.%s' is missing", layer, row->name)
+             : error_set(error, LNL_MISSING_TENSOR, "tensor '%s' is missing", row->name);
+}
+
+/* What may be left out as a whole only. */
+static lnl_status check_groups(const lnl_model *model, uint32_t layer, lnl_error *error) {
+  static const weight_role groups[][3] = {
+      {ROLE_SHARED_UP, ROLE_SHARED_GATE, ROLE_SHARED_DOWN},
+      {ROLE_DENSE_2, ROLE_DENSE_3, ROLE_DENSE_3},
+  };
+  for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+    uint32_t there = 0;
+    for (int i = 0; i < 3; i++) there += model_weight(model, groups[g][i], layer) != NULL;
+    for (int i = 0; there && i < 3; i++) {
+      if (!model_weight(model, groups[g][i], layer)) return missing(groups[g][i], layer, error);
+    }
+  }
+  return LNL_OK;
+}
+
 static lnl_status check_complete(const lnl_model *model, lnl_error *error) {
   for (uint32_t layer = 0; layer < model->hp.n_layer; layer++) {
     for (uint32_t i = 0; i < ROLE_COUNT; i++) {
@@ -224,10 +249,9 @@ static lnl_status check_complete(const lnl_model *model, lnl_error *error) {
       if (!layer_has(model, layer, row->part) || !arch_uses(model->arch, role, &required) || !required)
         continue;
       if (model_weight(model, role, layer) || is_fused(model, role, layer)) continue;
-      return row->part != PART_MODEL
-                 ? error_set(error, LNL_MISSING_TENSOR, "tensor 'blk.%u.%s' is missing", layer, row->name)
-                 : error_set(error, LNL_MISSING_TENSOR, "tensor '%s' is missing", row->name);
+      return missing(role, layer, error);
     }
+    LNL_TRY(check_groups(model, layer, error));
   }
   for (uint32_t i = 0; i < model->weight_count; i++) LNL_TRY(check_weight(model, &model->weights[i], error));
   return LNL_OK;

@@ -87,6 +87,17 @@ static void start_chunk(lnl_engine *e) {
   e->logits_rows = 0;
 }
 
+/* The vector of a text must have a direction. */
+static lnl_status check_vector(lnl_engine *e) {
+  const float *v = exec_logits(&e->exec);
+  double squares = 0;
+  for (uint32_t i = 0; i < e->model.hp.d_model; i++) squares += (double)v[i] * (double)v[i];
+  if (squares > 0 && isfinite(squares)) return LNL_OK;
+  e->logits_rows = 0;
+  return error_set(&e->error, LNL_NOT_NUMBERS, "the vector of the text is %s",
+                   squares == 0 ? "zero" : "not a number");
+}
+
 lnl_status lnl_eval(lnl_engine *e) {
   if (!ready(e)) return LNL_BAD_STATE;
   if (!e->running) {
@@ -109,6 +120,7 @@ lnl_status lnl_eval(lnl_engine *e) {
   e->running = false;
   e->n_past += e->exec.n_tok;
   e->logits_rows = e->exec.n_tok - e->exec.output_begin;
+  if (e->model.embeds && e->logits_rows) LNL_TRY(check_vector(e));
   return e->n_past < e->n_total ? LNL_MORE : LNL_OK;
 }
 

@@ -176,6 +176,16 @@ export class CachedSource {
     if (state === 'new' && known && header && this.#handedOut && !sameFile(known, header)) throw this.#changed();
   }
 
+  /** Takes over what others have done meanwhile. */
+  async #look() {
+    try {
+      await this.#reload();
+    } catch (error) {
+      if (error instanceof LinealError && error.code === 'SOURCE_CHANGED') throw error;
+      await this.#giveUp(error);
+    }
+  }
+
   // --- reading ------------------------------------------------------------------
 
   /** @param {number} offset @param {number} length @param {AbortSignal} [signal] */
@@ -216,7 +226,7 @@ export class CachedSource {
         if (bytes) return bytes;
       } else if (!this.#off) {
         await pause(POLL_MS, signal);
-        await this.#reload();
+        await this.#look();
       }
     }
   }
@@ -381,7 +391,7 @@ export class CachedSource {
       try {
         if (this.#unlock) return true;
         this.#unlock = await this.#entry.lock();
-        if (this.#unlock) await this.#reload();
+        if (this.#unlock) await this.#look();
       } catch (error) {
         if (error instanceof LinealError && error.code === 'SOURCE_CHANGED') throw error;
         await this.#giveUp(error);

@@ -6,6 +6,9 @@ import { busyEntry, unavailable } from './store.js';
 const FOLDER = 'lineal-models';
 const KEY = /^[0-9a-f]{32}$/;
 
+const RETRIES = 50;
+const RETRY_MS = 10;
+
 /** What several tabs may hold open at once; browsers that do not know it open a file once. */
 const SHARED = { mode: 'readwrite-unsafe' };
 
@@ -23,6 +26,25 @@ async function unlessMissing(promise) {
   } catch (error) {
     if (isNamed(error, 'NotFoundError')) return undefined;
     throw error;
+  }
+}
+
+/**
+ * A file that was written to since it was got can no longer be read: it is got again.
+ * @template T
+ * @param {() => Promise<T>} read
+ * @returns {Promise<T>}
+ */
+async function unchanging(read) {
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return await read();
+    } catch (error) {
+      if (!isNamed(error, 'NotReadableError') || attempt === RETRIES) throw error;
+      await new Promise((resolve) => {
+        setTimeout(resolve, RETRY_MS);
+      });
+    }
   }
 }
 
@@ -74,7 +96,7 @@ function opfsEntry(root, key) {
     key,
     manifest: async () => {
       const handle = await find('manifest', false);
-      return handle ? (await handle.getFile()).text() : '';
+      return handle ? unchanging(async () => (await handle.getFile()).text()) : '';
     },
     append: async (text) => appendTo(/** @type {FileSystemFileHandle} */ (await find('manifest', true)), text),
     content: async (create) => {
@@ -165,9 +187,10 @@ async function readableOnly(handle) {
   return {
     size: Infinity, // another may be writing: what is not there is not read
     read: async (offset, target) => {
-      // A file that was written to since it was got can no longer be read: get it each time.
-      const part = (await handle.getFile()).slice(offset, offset + target.length);
-      const bytes = new Uint8Array(await part.arrayBuffer());
+      const bytes = await unchanging(async () => {
+        const part = (await handle.getFile()).slice(offset, offset + target.length);
+        return new Uint8Array(await part.arrayBuffer());
+      });
       target.set(bytes);
       return bytes.length;
     },

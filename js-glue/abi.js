@@ -5,7 +5,7 @@
 import { held } from './caps.js';
 import { LinealError } from './errors.js';
 
-const ABI_VERSION = 4;
+const ABI_VERSION = 5;
 
 export const STATUS = /** @type {const} */ ({ OK: 0, NEED_BYTES: 1, MORE: 2, CANCELLED: 3, CONTEXT_FULL: 4 });
 export const TEXT = /** @type {const} */ ({
@@ -309,6 +309,20 @@ export class Core {
   /** True: every weight is in place. False: see need(). */
   loadNext() {
     return this.#status('load_next') !== STATUS.NEED_BYTES;
+  }
+
+  /**
+   * From now on eval asks for the same bytes as loadNext, so that the two may take turns.
+   * @param {boolean} byLayer whether the weights come layer by layer, else in the order of the file
+   * @returns {{ part: number, offset: number, bytes: number }[]} where they lie, in that order
+   */
+  loadAhead(byLayer) {
+    this.#status('load_ahead', byLayer ? 1 : 0);
+    const extents = [];
+    const at = (/** @type {number} */ i, /** @type {number} */ which) =>
+      this.#call('load_extent', this.#engine, i, which);
+    for (let i = 0; at(i, 0) >= 0; i++) extents.push({ part: at(i, 0), offset: at(i, 1), bytes: at(i, 2) });
+    return extents;
   }
 
   /** What the core waits for after NEED_BYTES. */

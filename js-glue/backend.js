@@ -71,6 +71,16 @@ export class LocalBackend {
     return { info: { ...engine.info, threads: explanation.threads }, explanation };
   }
 
+  /** The info once all weights are there; see Engine.weights. */
+  async weights() {
+    return this.#open.weights();
+  }
+
+  /** @param {LinealError} error */
+  abortLoad(error) {
+    this.#engine?.abortLoad(error);
+  }
+
   /**
    * @param {string | Int32Array} prompt @param {GenerateSettings} settings @param {AbortSignal} signal
    * @param {(result: GenerationResult) => void} onEnd
@@ -219,12 +229,12 @@ export class WorkerBackend {
       if (part.kind !== 'bytes' && part.kind !== 'custom') return part;
       const id = this.#readers.length;
       if (part.kind === 'bytes') {
-        const size = part.bytes.length;
+        const { size } = part;
         this.#readers.push(async (offset, length) => viewOf(part.bytes, size, offset, length).slice());
-        return { kind: 'remote', id, size, name: part.name };
+        return { kind: 'remote', id, size, name: part.name, forward: false };
       }
       this.#readers.push((offset, length) => readCustom(part.custom, part.name, offset, length));
-      return { kind: 'remote', id, size: part.custom.size, name: part.name };
+      return { kind: 'remote', id, size: part.custom.size, name: part.name, forward: part.forward };
     });
   }
 
@@ -239,12 +249,16 @@ export class WorkerBackend {
         context.signal,
       );
     } catch (error) {
-      // It went to the worker and came back without its cause.
-      const own = this.#readError;
-      throw error instanceof LinealError && own?.code === error.code && own.message === error.message ? own : error;
+      throw this.#withCause(error);
     } finally {
-      this.#onProgress = undefined;
+      if (!options.overlap) this.#onProgress = undefined;
     }
+  }
+
+  /** An error of a reader went to the worker and came back without its cause. @param {unknown} error */
+  #withCause(error) {
+    const own = this.#readError;
+    return error instanceof LinealError && own?.code === error.code && own.message === error.message ? own : error;
   }
 
   /** @param {Descriptor[]} parts @param {PlanOptions} options @param {EngineContext} context */
@@ -265,6 +279,22 @@ export class WorkerBackend {
   /** @param {Descriptor[]} parts @param {PlanOptions} options @param {EngineContext} context */
   open(parts, options, context) {
     return this.#start('open', parts, options, context);
+  }
+
+  /** @returns {Promise<import('./index.d.ts').ModelInfo>} */
+  async weights() {
+    try {
+      return await this.#rpc.call('weights');
+    } catch (error) {
+      throw this.#withCause(error);
+    } finally {
+      this.#onProgress = undefined;
+    }
+  }
+
+  /** @param {LinealError} error */
+  abortLoad(error) {
+    this.#rpc.notify('abortLoad', error.toJSON());
   }
 
   /**

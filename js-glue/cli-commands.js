@@ -5,6 +5,7 @@ import { CACHE_COMMAND } from './cli-cache.js';
 import { usage } from './cli-options.js';
 import { OutputFile } from './cli-output.js';
 import { profileJson, profileText, writeTrace } from './cli-profile.js';
+import { progressLine } from './cli-progress.js';
 import { LinealError, explain, inspect, memoryMap, open, openTokenizer } from './index.js';
 import { checkPrompt, checkSequence, generateSettings } from './options.js';
 
@@ -23,7 +24,7 @@ import { checkPrompt, checkSequence, generateSettings } from './options.js';
 
 const COMMON = ['json', 'quiet', 'help'];
 const CACHE = ['cache', 'no-cache', 'verify', 'sha256'];
-const HEADER = ['module', 'header', 'timeout', ...CACHE, ...COMMON];
+const HEADER = ['module', 'header', 'timeout', 'hub', ...CACHE, ...COMMON];
 const PLAN = [
   'context',
   'memory',
@@ -125,10 +126,16 @@ function printJson(value) {
   process.stdout.write(`${JSON.stringify(value)}\n`);
 }
 
+/** Whether its bytes come over a network. @param {string} source */
+function isRemote(source) {
+  return /^(https?|hf):/i.test(source);
+}
+
 /** @param {Values} values */
 function headerOptions(values) {
   return {
     module: values.module,
+    hub: values.hub ?? (process.env.LINEAL_HUB || undefined),
     fetch: { headers: Object.fromEntries(values.header ?? []), timeoutMs: values.timeout },
     cache: values['no-cache']
       ? false
@@ -166,49 +173,14 @@ function planOptions(values, signal) {
   };
 }
 
-/** @param {import('./index.d.ts').Progress} progress */
-function progressText({ phase, loaded, total, from }) {
-  const mib = (/** @type {number} */ n) => (n / 2 ** 20).toFixed(1);
-  const where = from ? ` (${from})` : '';
-  return total
-    ? `${phase} ${mib(loaded)} of ${mib(total)} MiB, ${Math.floor((loaded / total) * 100)} %${where}`
-    : `${phase} ${mib(loaded)} MiB${where}`;
-}
-
-/**
- * One line on stderr that rewrites itself; nothing unless a person watches.
- * @param {Values} values
- */
-function progressLine(values) {
-  const shown = process.stderr.isTTY === true && !values.quiet;
-  let width = 0;
-  /** @param {string} text */
-  const show = (text) => {
-    if (!shown) return;
-    process.stderr.write(`\r${text.padEnd(width)}`);
-    width = text.length;
-  };
-  return {
-    show,
-    /** @param {import('./index.d.ts').Progress} progress */
-    update(progress) {
-      show(progressText(progress));
-    },
-    clear() {
-      if (width > 0) process.stderr.write(`\r${' '.repeat(width)}\r`);
-      width = 0;
-    },
-  };
-}
-
 /**
  * @param {string} source
  * @param {Values} values
  * @param {AbortSignal} signal
  * @param {import('./index.d.ts').OpenOptions} [more]
+ * @param {ReturnType<typeof progressLine>} [line] given by who ends it
  */
-async function openModel(source, values, signal, more = {}) {
-  const line = progressLine(values);
+async function openModel(source, values, signal, more = {}, line = progressLine(values)) {
   let model;
   try {
     model = await open(source, { ...planOptions(values, signal), ...more, onProgress: line.update });
@@ -291,16 +263,19 @@ async function runGenerate(source, values, signal) {
   generateSettings(options);
   checkPrompt(prompt);
   return withTraceFile(source, values, async (trace) => {
-    const model = await openModel(source, values, signal);
+    const line = progressLine(values);
+    const model = await openModel(source, values, signal, { overlap: isRemote(source) }, line);
     try {
-      const generation = model.generate(prompt, options);
+      const generation = model.generate(prompt, { ...options, onProgress: line.update });
       for await (const piece of generation) {
+        line.end();
         if (!values.json && !process.stdout.write(piece))
           await new Promise((resolve) => {
             process.stdout.once('drain', resolve);
           });
       }
       const result = await generation.done;
+      line.end();
       const written = trace && writeTrace(trace, model, result);
       const timings = {
         load_ms: rounded(result.timings.loadMs),
@@ -330,6 +305,7 @@ async function runGenerate(source, values, signal) {
       }
       if (values.stats) printStats(result, timings, model.info);
     } finally {
+      line.end();
       await model.close();
     }
     return 0;

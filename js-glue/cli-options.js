@@ -138,6 +138,11 @@ export const OPTIONS = {
   'no-cache': { type: 'boolean', help: 'keep nothing of what is downloaded, and use nothing that was kept' },
   verify: { type: 'boolean', help: 'check what is read from the cache; what is damaged is fetched again' },
   sha256: { type: 'string', value: 'HEX', help: 'refuse a model from a URL that has another SHA-256' },
+  hub: {
+    type: 'string',
+    value: 'URL',
+    help: 'where hf:owner/repo/file.gguf is fetched: a mirror (default LINEAL_HUB, else the public hub)',
+  },
   prompt: { type: 'string', short: 'p', value: 'TEXT', help: 'the text to continue' },
   ids: { type: 'string', value: '1,2,3', parse: ids, help: 'the prompt as token ids, in place of --prompt' },
   'max-tokens': {

@@ -16,7 +16,7 @@ function overallHelp() {
   lineal COMMAND --help    the options of a command
   lineal --version
 
-MODEL is a GGUF file or URL; of a split model, its first part.
+MODEL is a GGUF file, a URL or hf:owner/repo/file.gguf; of a split model, its first part.
 Exit codes: 0 done, 1 error, 2 the model does not fit, 130 interrupted.
 `;
 }

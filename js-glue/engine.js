@@ -19,7 +19,16 @@ import { nextTurn } from './turn.js';
 /** @typedef {import('./index.d.ts').GenerationResult} GenerationResult */
 /** @typedef {import('./index.d.ts').LogitsRow} LogitsRow */
 
-/** @typedef {{ id: number, index: number, logprob?: number, text: string }} TokenEvent */
+/** @typedef {'ready' | 'more' | 'waited' | 'full' | 'aborted'} Evaluated */
+/**
+ * Id -1: no token, but text that was held back, or how far the prompt is.
+ * @typedef {{ id: number, index: number, logprob?: number, text: string,
+ *   prefill?: { loaded: number, total: number } }} TokenEvent
+ */
+
+// A prompt that is evaluated while weights arrive passes each layer as a whole
+// only if it is one chunk: chunks are larger then, where no budget was given.
+const AHEAD_CHUNK = 512;
 
 const PLAIN_TEXT = { addSpecial: true, parseSpecial: false };
 
@@ -32,6 +41,8 @@ export class Engine {
   /** @type {import('./profile.js').Plans | undefined} */ #plans;
   #busy = false;
   #closed = false;
+  /** @type {Promise<void>} resolves when all weights are there */ #weights = Promise.resolve();
+  #waitedMs = 0; // for weights, while something was to be evaluated
   /** @type {boolean | undefined} whether the tokenizer puts a space before a text */ #spacePrefix;
 
   /**
@@ -56,6 +67,7 @@ export class Engine {
   static async readHeader(parts, options, context, how = {}) {
     throwIfAborted(context.signal);
     const clock = new LoadClock();
+    context.onProgress?.({ phase: 'compile', loaded: 0, total: undefined });
     const name = await chooseModule(options.module);
     const host = await probeCapabilities(options.host);
     const shared = threadsPossible(host, options.threads) ? sharedMemory() : undefined;
@@ -103,8 +115,14 @@ export class Engine {
       engine.#threads = new Threads(engine.#core, Boolean(context.endsWithWorker));
       const started = engine.#threads.start(); // while the weights come
       started.catch(() => {}); // nobody waits for it if they do not come
-      await engine.#loader.loadWeights();
-      engine.#loaded('weights');
+      if (options.overlap) {
+        engine.#loader.loadAhead();
+        engine.#weights = engine.#loader.loadWeights().then(() => engine.#loaded('weights'));
+        engine.#weights.catch(() => {}); // generate tells it, and whoever asks for weights()
+      } else {
+        await engine.#loader.loadWeights();
+        engine.#loaded('weights');
+      }
       if (!(await started)) explanation = engine.#explanation();
       for (const warning of engine.#loader.warnings)
         if (!explanation.warnings.some(({ text }) => text === warning.text)) explanation.warnings.push(warning);
@@ -127,8 +145,24 @@ export class Engine {
    * @returns {import('./index.d.ts').Explanation}
    */
   explain(options) {
+    const { overlap, chunk, memory, allLogits } = options;
+    if (overlap && chunk === 0 && memory === 0 && !allLogits) {
+      this.#core.plan({ ...options, chunk: AHEAD_CHUNK });
+      if (this.#core.number('fits')) return this.#explanation();
+    }
     this.#core.plan(options);
     return this.#explanation();
+  }
+
+  /** Resolves when all weights are in place, at once if they are; rejects when they cannot be. */
+  async weights() {
+    await this.#weights;
+    return this.info;
+  }
+
+  /** Weights that are still on their way are not wanted any more. @param {LinealError} error */
+  abortLoad(error) {
+    this.#loader.abort(error);
   }
 
   /** @returns {import('./index.d.ts').Explanation} */
@@ -289,7 +323,7 @@ export class Engine {
    * when asked for the next token.
    * @param {string | Int32Array} prompt
    * @param {GenerateSettings} settings
-   * @param {{ readonly aborted: boolean }} signal
+   * @param {AbortSignal} signal
    * @param {(result: GenerationResult) => void} onEnd also called when the caller stops early
    * @returns {AsyncGenerator<TokenEvent, void, void>}
    */
@@ -306,7 +340,7 @@ export class Engine {
   /**
    * @param {string | Int32Array} prompt
    * @param {GenerateSettings} settings
-   * @param {{ readonly aborted: boolean }} signal
+   * @param {AbortSignal} signal
    * @param {(result: GenerationResult) => void} onEnd
    * @returns {AsyncGenerator<TokenEvent, void, void>}
    */
@@ -335,8 +369,16 @@ export class Engine {
 
     try {
       const prefillStart = performance.now();
-      const status = await this.#evaluate(signal, profiler);
-      prefillMs = performance.now() - prefillStart;
+      const waited = this.#waitedMs;
+      const total = ids.length - reused;
+      /** @type {Evaluated} */ let status;
+      do {
+        status = await this.#evaluateOnce(signal, profiler);
+        if (!settings.progress || status === 'aborted') continue;
+        const loaded = status === 'more' ? Math.min(core.number('nPast') - reused, total) : total;
+        if (status !== 'waited') yield { id: -1, index: -1, text: '', prefill: { loaded, total } };
+      } while (status === 'more' || status === 'waited');
+      prefillMs = performance.now() - prefillStart - (this.#waitedMs - waited);
       profiler?.endPhase('prefill', prefillMs, prefillStart);
       if (status === 'aborted') finish = 'aborted';
       else if (status === 'full') finish = 'context_full';
@@ -426,28 +468,62 @@ export class Engine {
 
   /**
    * Evaluates all that is pending.
-   * @param {{ readonly aborted: boolean }} signal
+   * @param {AbortSignal} signal
    * @param {Profiler | undefined} profiler
    * @returns {Promise<'ready' | 'full' | 'aborted'>}
    */
   async #evaluate(signal, profiler) {
     for (;;) {
-      if (signal.aborted) return 'aborted';
-      const status = profiler ? profiler.eval() : this.#core.eval();
-      if (status === STATUS.CONTEXT_FULL) return 'full';
-      if (status === STATUS.NEED_BYTES) {
-        await this.#loader.feed();
-        continue;
-      }
-      if (status === STATUS.OK) return 'ready';
-      await nextTurn();
+      const status = await this.#evaluateOnce(signal, profiler);
+      if (status !== 'more' && status !== 'waited') return status;
+    }
+  }
+
+  /**
+   * Evaluates a chunk of what is pending, or the layers of it whose weights are there.
+   * @param {AbortSignal} signal
+   * @param {Profiler | undefined} profiler
+   * @returns {Promise<Evaluated>}
+   */
+  async #evaluateOnce(signal, profiler) {
+    if (signal.aborted) return 'aborted';
+    const status = this.#eval(profiler);
+    if (status === STATUS.OK) return 'ready';
+    if (status === STATUS.CONTEXT_FULL) return 'full';
+    if (status === STATUS.NEED_BYTES) {
+      await this.#moreWeights(signal);
+      return signal.aborted ? 'aborted' : 'waited';
+    }
+    await nextTurn();
+    return 'more';
+  }
+
+  /** As Core.eval. @param {Profiler} [profiler] */
+  #eval(profiler) {
+    try {
+      return profiler ? profiler.eval() : this.#core.eval();
+    } catch (error) {
+      // The core only knows that it is not loaded.
+      throw this.#loader.failure ?? error;
+    }
+  }
+
+  /** Evaluation waits for weights: resolves when more are there, or the signal has fired. @param {AbortSignal} signal */
+  async #moreWeights(signal) {
+    const start = performance.now();
+    try {
+      await abortable(this.#loader.more(), signal);
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    } finally {
+      this.#waitedMs += performance.now() - start;
     }
   }
 
   /**
    * The logits after each id, or after the last one only, from an empty context.
    * @param {Int32Array} ids
-   * @param {{ readonly aborted: boolean }} signal
+   * @param {AbortSignal} signal
    * @returns {AsyncGenerator<LogitsRow, void, void>}
    */
   async *evaluate(ids, signal) {
@@ -470,7 +546,7 @@ export class Engine {
   /**
    * The vector of a text, of length 1.
    * @param {string | Int32Array} input
-   * @param {{ readonly aborted: boolean }} signal
+   * @param {AbortSignal} signal
    */
   async embed(input, signal) {
     this.#checkOpen();
@@ -496,7 +572,7 @@ export class Engine {
    * log p(ids[i + 1] | ids[0..i]) for i from `from`; the rows stay in the core.
    * @param {Int32Array} ids
    * @param {number} from
-   * @param {{ readonly aborted: boolean }} signal
+   * @param {AbortSignal} signal
    */
   async score(ids, from, signal) {
     this.#checkOpen();
@@ -530,16 +606,16 @@ export class Engine {
   /**
    * Evaluates chunk by chunk; says which positions have logits.
    * @param {number} total
-   * @param {{ readonly aborted: boolean }} signal
+   * @param {AbortSignal} signal
    * @returns {AsyncGenerator<{ first: number, rows: number }, void, void>}
    */
   async *#chunksOf(total, signal) {
     const core = this.#core;
     for (;;) {
       throwIfAborted(signal);
-      const status = core.eval();
+      const status = this.#eval();
       if (status === STATUS.NEED_BYTES) {
-        await this.#loader.feed();
+        await this.#moreWeights(signal);
         continue;
       }
       if (status === STATUS.CONTEXT_FULL)
@@ -563,6 +639,7 @@ export class Engine {
 
   #enter() {
     if (this.#busy) throw new LinealError('BUSY', 'a generation or evaluation is running on this model');
+    if (this.#loader.failure) throw this.#loader.failure;
     this.#busy = true;
   }
 

@@ -42,23 +42,39 @@ export interface CustomSource {
   close?(): void | Promise<void>;
 }
 
-/** One file. A string is a URL, or in Node also a path. */
-export type SingleSource = string | URL | Blob | ArrayBuffer | Uint8Array | CustomSource;
+/**
+ * One file. A string is a URL, in Node also a path, or `hf:owner/repo/file.gguf`:
+ * a file of a repository on the model hub (`hf:owner/repo/file.gguf@revision`
+ * for another revision than main; see the option `hub`). A file handle is read
+ * through its file. A ReadableStream is read once, forwards, and serves one call:
+ * give `open` another one than `explain`.
+ */
+export type SingleSource =
+  | string | URL | Blob | ArrayBuffer | Uint8Array | FileSystemFileHandle | ReadableStream<Uint8Array> | CustomSource;
 
 /**
  * Where the model is. For a split model give the first part's path or URL
  * (`name-00001-of-00003.gguf`: the others are found beside it), or an array of
- * all parts. Parts with such names may come in any order.
+ * all parts, of any kind; `files` of an input or of a drop will do. Parts with
+ * such names may come in any order.
  */
-export type Source = SingleSource | readonly SingleSource[];
+export type Source = SingleSource | readonly SingleSource[] | FileList;
 
 /**
  * How URLs are fetched. A cut or stalled connection is taken up again, up to 3
- * times; the answers 429 and 503 too, after what Retry-After says, at most 30
- * seconds. An address with a user name or password in it is refused.
+ * times; the answers 408, 429, 500, 502, 503 and 504 too, after what Retry-After
+ * says, at most 30 seconds. Before the first answer a server that stays silent
+ * is asked twice, and one that cannot be found or refuses connections once.
+ * Redirects are followed, and later requests go straight to where they led. An
+ * address with a user name or password in it is refused.
  */
 export interface FetchOptions {
-  /** Added to every request, for example `{ Authorization: 'Bearer ...' }`. */
+  /**
+   * Added to every request to the address's own origin, for example
+   * `{ Authorization: 'Bearer ...' }`. They are in no message. Where a redirect
+   * leads to another origin they are left out; in a browser only Authorization
+   * is, in the first request, which the browser redirects by itself.
+   */
   headers?: Record<string, string>;
   /** Default: 'same-origin'. */
   credentials?: 'omit' | 'same-origin' | 'include';
@@ -144,15 +160,30 @@ export interface PlacementOptions {
   tensors?: Record<string, Exclude<Hold, 'auto'>>;
 }
 
-/** `header`: the description of the model; `weights`: its numbers. */
+/**
+ * How far `open` is. `compile`: fetching and compiling the module, told once;
+ * `header`: the description of the model; `weights`: its numbers.
+ */
 export interface Progress {
-  phase: 'header' | 'weights';
+  phase: 'compile' | 'header' | 'weights';
   /** Bytes so far. Never falls within a phase and never passes `total`. */
   loaded: number;
   /** Bytes of the phase; `undefined` where not known yet (header). */
   total: number | undefined;
   /** Where the last bytes came from; undefined for files and bytes of your own. */
   from?: 'cache' | 'network';
+  /** How fast they came in the last 4 seconds; `undefined` in the first quarter of a second. */
+  bytesPerSecond?: number;
+  /** How long the rest of the phase takes at that rate; `undefined` where that cannot be said. */
+  remainingMs?: number;
+}
+
+/** How far `generate` is with the prompt. */
+export interface PrefillProgress {
+  phase: 'prefill';
+  /** Tokens of the prompt that are evaluated, beyond those reused. */
+  loaded: number;
+  total: number;
 }
 
 // --- cache -------------------------------------------------------------------
@@ -296,6 +327,22 @@ export interface ExplainOptions {
    * the folder, in Node.
    */
   cache?: 'auto' | boolean | (string & {}) | CacheOptions;
+  /** Where `hf:` addresses are fetched: a mirror of the model hub. Default: 'https://huggingface.co'. */
+  hub?: string | URL;
+  /**
+   * `open` resolves as soon as memory is taken, while the weights still arrive;
+   * `generate` and the like may be called at once, and run the prompt through
+   * each layer as soon as that layer is there, so that the first token follows
+   * the last byte. The weights are then fetched in the order of the layers
+   * (what comes before them first, the output last), a few ranges at a time;
+   * from a source that is read forwards only, in the order of the file. What
+   * fails meanwhile rejects `loaded` and whatever is called, with the same
+   * errors; `signal` ends the loading too, and so does `close`. A prompt
+   * overlaps as a whole if it is one chunk: with neither `chunk` nor `memory`
+   * given, chunks are up to 512 tokens long if that fits. Results are the same
+   * to the bit. Default: false.
+   */
+  overlap?: boolean;
   /** Where the .wasm files lie, with trailing slash, if not in the package's own dist/. */
   wasmBaseUrl?: string | URL;
 }
@@ -306,7 +353,7 @@ export type OpenOptions = ExplainOptions;
 /** Options of `inspect` and `openTokenizer`. */
 export type HeaderOptions = Pick<
   ExplainOptions,
-  'module' | 'host' | 'worker' | 'signal' | 'onProgress' | 'fetch' | 'cache' | 'wasmBaseUrl'
+  'module' | 'host' | 'worker' | 'signal' | 'onProgress' | 'fetch' | 'cache' | 'hub' | 'wasmBaseUrl'
 >;
 
 // --- explain -----------------------------------------------------------------
@@ -458,6 +505,8 @@ export interface GenerateOptions {
   signal?: AbortSignal;
   /** Called for every token, before its text is given out. If it throws, the generation ends with CALLBACK_FAILED. */
   onToken?: (token: { id: number; index: number; logprob?: number }) => void;
+  /** Called while the prompt is evaluated, after each chunk. If it throws, the generation ends with CALLBACK_FAILED. */
+  onProgress?: (progress: PrefillProgress) => void;
   /** End before any of these texts; text is held back only while it could still become one of them. */
   stop?: string | readonly string[];
   /** Control tokens in the prompt become their ids. Default: false. */
@@ -484,7 +533,7 @@ export interface GenerateOptions {
 export interface Timings {
   /** From `open` to the last weight in place. */
   loadMs: number;
-  /** Evaluating the prompt. */
+  /** Evaluating the prompt, without waiting for weights (`overlap`). */
   prefillMs: number;
   /** From `generate` to the first token. */
   firstTokenMs: number;
@@ -816,6 +865,11 @@ export interface Model {
   readonly info: ModelInfo;
   /** What `explain` gives for the same options. */
   readonly explanation: Explanation;
+  /**
+   * Resolves when all weights are in place: at once, unless opened with `overlap`.
+   * Then it may reject as `open` would; nothing happens if nobody looks.
+   */
+  readonly loaded: Promise<void>;
   /** The prompt is text, or ids to be taken as they are. */
   generate(prompt: string | TokenIds, options?: GenerateOptions): Generation;
   /**

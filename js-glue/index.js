@@ -1,7 +1,8 @@
 // The public API; index.d.ts is its manual.
 import { LocalBackend, WorkerBackend } from './backend.js';
 import { chooseModule, isPage, probeCapabilities } from './caps.js';
-import { LinealError, badArgument, callbackError, throwIfAborted } from './errors.js';
+import { LinealError, abortError, badArgument, callbackError, throwIfAborted } from './errors.js';
+import { hubOption } from './hub.js';
 import { memoryMap } from './memory-map.js';
 import { Model, Tokenizer } from './model.js';
 import { modelCache } from './cache-admin.js';
@@ -31,7 +32,7 @@ export const version = '0.1.0';
 async function withBackend(source, options, work, keep) {
   const plan = planOptions(options);
   const cache = cacheOptions(options.cache);
-  const parts = describeSource(source, { ...fetchOptions(options.fetch), cache });
+  const parts = describeSource(source, { ...fetchOptions(options.fetch), cache }, hubOption(options.hub));
   if (cache && cache.sha256.length > 0 && parts.some(({ kind }) => kind !== 'url'))
     throw badArgument('cache.sha256 is compared for models at addresses only', { option: 'cache.sha256' });
   // Only a page may ask; the answer changes nothing now.
@@ -49,23 +50,47 @@ async function withBackend(source, options, work, keep) {
     } catch (error) {
       // In a worker nobody could throw it where the work is: end that instead.
       failed = callbackError('onProgress', error);
-      controller.abort();
+      controller.abort(failed);
     }
   };
   /** @type {Backend | undefined} */ let backend;
+  /** @type {Promise<void> | undefined} */ let loading;
   try {
     backend = (options.worker ?? isPage) ? await WorkerBackend.start() : new LocalBackend();
     const result = await work(backend, parts, plan, { signal, onProgress: onProgress && report });
     throwIfAborted(signal);
     if (!keep) await backend.close();
+    loading = plan.overlap && result instanceof Model ? watchWeights(backend, result, signal) : undefined;
     return result;
   } catch (error) {
     await backend?.close().catch(() => {}); // the first error is the one that counts
     await closeParts(parts).catch(() => {});
     throw failed ?? LinealError.from(error);
   } finally {
-    unlink();
+    if (loading) loading.finally(unlink);
+    else unlink();
   }
+}
+
+/**
+ * Until all weights are there the signal ends their loading; then the info is complete.
+ * @param {Backend} backend @param {Model} model @param {AbortSignal} signal
+ * @returns {Promise<void>} never rejects
+ */
+function watchWeights(backend, model, signal) {
+  const abort = () =>
+    backend.abortLoad(signal.reason instanceof LinealError ? signal.reason : abortError());
+  signal.addEventListener('abort', abort, { once: true });
+  const loaded = backend.weights().then(
+    ({ loadMs, loadPhases }) => {
+      Object.assign(model.info, { loadMs, loadPhases });
+    },
+    (error) => {
+      throw signal.reason instanceof LinealError ? signal.reason : LinealError.from(error);
+    },
+  );
+  model.loaded = loaded;
+  return loaded.catch(() => {}).finally(() => signal.removeEventListener('abort', abort));
 }
 
 /** @type {typeof import('./index.d.ts').explain} */

@@ -1,6 +1,9 @@
 // Brings the bytes of the sources to the core: headers, then weights, each
 // byte fetched once, and never more than MAX_CHUNK_BYTES of them held here.
 import { LinealError, abortable, closedError, throwIfAborted } from './errors.js';
+import { Prefetcher } from './prefetch.js';
+import { ProgressMeter } from './progress.js';
+import { linkedController } from './signals.js';
 import { MAX_CHUNK_BYTES, allParts, openSource } from './source.js';
 import { nextTurn } from './turn.js';
 
@@ -8,7 +11,6 @@ export const FIRST_READ_BYTES = 256 * 1024;
 const MAX_READ_BYTES = 1024 * 1024;
 // Reading a file is synchronous: after so many bytes, others get a turn.
 const YIELD_BYTES = 16 * 1024 * 1024;
-const PROGRESS_INTERVAL_MS = 30;
 
 /** @typedef {import('./source.js').Descriptor} Descriptor */
 /** @typedef {import('./index.d.ts').Progress} Progress */
@@ -28,8 +30,12 @@ export class Loader {
   /** @type {({ offset: number, bytes: Uint8Array } | undefined)[]} last chunk read of each part */ #chunks =
     [];
   #context;
+  #link;
   #closed = false;
   /** @type {'cache' | 'network' | undefined} where the last bytes came from */ #from;
+  /** @type {Prefetcher | undefined} */ #ahead;
+  /** @type {LinealError | undefined} why the weights do not come any more */ #failure;
+  /** @type {{ resolve: () => void, reject: (error: LinealError) => void }[]} who waits for bytes */ #waiting = [];
 
   /**
    * @param {import('./abi.js').Core} core
@@ -42,15 +48,18 @@ export class Loader {
     this.#parts = parts;
     this.#sources = [first];
     this.#context = context;
+    this.#link = linkedController(context.signal);
+  }
+
+  /** Ends what is read, when the loader is closed or told to. */
+  get #signal() {
+    return this.#link.controller.signal;
   }
 
   /** @param {Uint8Array | undefined} first bytes already read @param {boolean} firstPartOnly */
   async readHeaders(first, firstPartOnly) {
-    let loaded = 0;
-    const report = (/** @type {number} */ bytes) => {
-      loaded += bytes;
-      this.#context.onProgress?.({ phase: 'header', loaded, total: undefined, from: this.#from });
-    };
+    const meter = new ProgressMeter(this.#context.onProgress, 'header', undefined, 0, () => this.#from);
+    const report = (/** @type {number} */ bytes) => meter.add(bytes);
     await this.#readOneHeader(0, report, first);
     const count = this.#core.shardCount();
     if (firstPartOnly) return;
@@ -59,7 +68,7 @@ export class Loader {
       this.#sources.push(await openSource(this.#parts[part], this.#context));
       await this.#readOneHeader(part, report);
     }
-    this.#context.onProgress?.({ phase: 'header', loaded, total: loaded, from: this.#from });
+    meter.end();
   }
 
   /**
@@ -69,7 +78,7 @@ export class Loader {
    */
   async #readOneHeader(part, report, first) {
     const source = this.#sources[part];
-    const { signal } = this.#context;
+    const signal = this.#signal;
     let begun = false;
     let offset = 0;
     for (let step = FIRST_READ_BYTES; ; step = Math.min(step * 2, MAX_READ_BYTES)) {
@@ -110,33 +119,87 @@ export class Loader {
     }
   }
 
+  /**
+   * The model will be evaluated while its weights arrive: they are asked for in
+   * the order in which they are used, where the source can be read in any.
+   */
+  loadAhead() {
+    const anyOrder = this.#sources.every(({ rangeRead }) => rangeRead);
+    const extents = this.#core.loadAhead(anyOrder);
+    if (anyOrder && !this.#sources.every(({ readSync }) => readSync))
+      this.#ahead = new Prefetcher(this.#sources, extents, this.#chunks, this.#signal);
+    if (this.#ahead) this.#chunks = []; // it has what it needs of them
+  }
+
   /** Every weight into its place; the core is bound already. */
   async loadWeights() {
-    const { signal, onProgress } = this.#context;
+    try {
+      await this.#loadWeights();
+    } catch (error) {
+      throw this.#fail(error);
+    } finally {
+      this.#link.unlink(); // the signal was for opening
+    }
+  }
+
+  async #loadWeights() {
+    const signal = this.#signal;
     const before = this.#core.number('loadedBytes');
     const total = Math.max(this.#core.number('weightBytes'), before);
-    let loaded = before;
-    let lastReport = -Infinity;
+    const meter = new ProgressMeter(this.#context.onProgress, 'weights', total, before, () => this.#from);
     let untilYield = YIELD_BYTES;
     while (!this.#core.loadNext()) {
       throwIfAborted(signal);
       const fed = await this.feed();
-      loaded = Math.min(loaded + fed, total);
+      meter.add(fed);
+      for (const { resolve } of this.#waiting.splice(0)) resolve();
       untilYield -= fed;
-      const now = performance.now();
-      if (onProgress && now - lastReport >= PROGRESS_INTERVAL_MS) {
-        lastReport = now;
-        onProgress({ phase: 'weights', loaded, total, from: this.#from });
-      }
       if (untilYield <= 0) {
         untilYield = YIELD_BYTES;
         await nextTurn();
+        if (this.#closed) throw closedError();
       }
     }
+    for (const { resolve } of this.#waiting.splice(0)) resolve();
     for (const source of this.#sources) await source.finish?.(signal);
-    onProgress?.({ phase: 'weights', loaded: total, total, from: this.#from });
+    meter.end();
     this.#chunks = [];
-    this.#context = { remoteRead: this.#context.remoteRead }; // the signal was for opening
+    this.#ahead = undefined;
+    this.#context = { remoteRead: this.#context.remoteRead };
+  }
+
+  /**
+   * Resolves when more of the weights are there than now; rejects when no more will come.
+   * @returns {Promise<void>}
+   */
+  more() {
+    if (this.#failure) return Promise.reject(this.#failure);
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ resolve, reject });
+    });
+  }
+
+  /** Why not all weights are there, and never will be. */
+  get failure() {
+    return this.#failure;
+  }
+
+  /** The first failure is the one that counts. @param {unknown} error */
+  #fail(error) {
+    if (!this.#failure) {
+      const { signal } = this.#context;
+      const reasons = [this.#signal.reason, signal?.aborted ? signal.reason : undefined];
+      const told = this.#closed ? closedError() : reasons.find((reason) => reason instanceof LinealError);
+      this.#failure = told ?? LinealError.from(error);
+      this.#link.controller.abort(this.#failure); // what else is on its way
+    }
+    for (const { reject } of this.#waiting.splice(0)) reject(this.#failure);
+    return this.#failure;
+  }
+
+  /** Ends the loading, with this error. @param {LinealError} error */
+  abort(error) {
+    this.#link.controller.abort(error);
   }
 
   /** Gives the core bytes that it waits for; returns how many. */
@@ -147,23 +210,25 @@ export class Loader {
     if (readSync) {
       const filled = this.#core.feedWith(bytes, (target) => readSync.call(source, offset, target));
       this.#from = source.from;
-      if (filled === 0) throw this.#core.loadEnded();
+      if (filled === 0) throw this.#fail(this.#core.loadEnded());
       return filled;
     }
     let chunk;
     try {
-      chunk = await this.#chunkAt(shard, offset, bytes);
+      chunk = await (this.#ahead?.take(shard, offset, bytes) ?? this.#chunkAt(shard, offset, bytes));
     } catch (error) {
-      if (!(error instanceof LinealError) || error.code !== 'SOURCE_TRUNCATED') throw error;
+      if (!(error instanceof LinealError) || error.code !== 'SOURCE_TRUNCATED' || this.#closed) throw error;
       const ended = this.#core.loadEnded();
-      throw new LinealError(ended.code, `${ended.message} (${error.message})`, {
-        remedy: ended.remedy,
-        detail: { ...ended.detail, ...error.detail },
-        cause: error,
-      });
+      throw this.#fail(
+        new LinealError(ended.code, `${ended.message} (${error.message})`, {
+          remedy: ended.remedy,
+          detail: { ...ended.detail, ...error.detail },
+          cause: error,
+        }),
+      );
     }
     if (this.#closed) throw closedError();
-    if (chunk.length === 0) throw this.#core.loadEnded();
+    if (chunk.length === 0) throw this.#fail(this.#core.loadEnded());
     this.#core.feed(chunk);
     this.#from = source.from;
     return chunk.length;
@@ -178,7 +243,7 @@ export class Loader {
     if (!chunk || offset < chunk.offset || offset >= chunk.offset + chunk.bytes.length) {
       this.#chunks.fill(undefined, 0, part + 1); // let it go before the next one comes
       const source = this.#sources[part];
-      const { signal } = this.#context;
+      const signal = this.#signal;
       if (source.readForward) return abortable(source.readForward(offset, bytes, signal), signal);
       chunk = {
         offset,
@@ -213,6 +278,9 @@ export class Loader {
   async close() {
     this.#closed = true;
     this.#chunks = [];
+    this.#ahead = undefined;
+    this.#link.controller.abort(closedError());
+    this.#link.unlink();
     const sources = this.#sources;
     this.#sources = [];
     await Promise.all(sources.map((source) => source.close()));

@@ -45,6 +45,7 @@ class Generation {
   /** @type {GenerationResult | undefined} */ result;
   #events;
   #onToken;
+  #onProgress;
   #unlink;
   /** @type {Promise<GenerationResult> | undefined} */ #done;
   /** @type {((result: GenerationResult) => void)} */ #resolve = () => {};
@@ -57,12 +58,13 @@ class Generation {
 
   /**
    * @param {AsyncGenerator<import('./engine.js').TokenEvent, void, void>} events
-   * @param {import('./index.d.ts').GenerateOptions['onToken']} onToken
+   * @param {import('./index.d.ts').GenerateOptions} hooks
    * @param {() => void} unlink
    */
-  constructor(events, onToken, unlink) {
+  constructor(events, { onToken, onProgress }, unlink) {
     this.#events = events;
     this.#onToken = onToken;
+    this.#onProgress = onProgress;
     this.#unlink = unlink;
   }
 
@@ -131,7 +133,7 @@ class Generation {
           if (!this.result) throw closedError();
           return undefined;
         }
-        if (value.id >= 0) this.#report(value);
+        if (value.id >= 0 || value.prefill) this.#report(value);
         if (value.text !== '') return value.text;
       }
     } catch (error) {
@@ -141,7 +143,15 @@ class Generation {
   }
 
   /** @param {import('./engine.js').TokenEvent} event */
-  #report({ id, index, logprob }) {
+  #report({ id, index, logprob, prefill }) {
+    if (prefill) {
+      try {
+        this.#onProgress?.({ phase: 'prefill', ...prefill });
+      } catch (error) {
+        throw callbackError('onProgress', error);
+      }
+      return;
+    }
     try {
       this.#onToken?.({ id, index, ...(logprob === undefined ? {} : { logprob }) });
     } catch (error) {
@@ -187,6 +197,7 @@ class Generation {
 export class Model {
   /** @readonly */ info;
   /** @readonly */ explanation;
+  /** Resolves when all weights are in place. @type {Promise<void>} */ loaded = Promise.resolve();
   #backend;
   #closed = false;
   /**
@@ -213,7 +224,7 @@ export class Model {
    */
   generate(prompt, options = {}) {
     const checked = now(() => ({ settings: generateSettings(options), prompt: checkPrompt(prompt) }));
-    const { signal, onToken } = checked.failed ? NO_HOOKS : options;
+    const { signal, ...hooks } = checked.failed ? NO_HOOKS : options;
     const { controller, unlink } = linkedController(signal);
     /** @type {GenerationResult | undefined} */ let result;
     /** @returns {AsyncGenerator<import('./engine.js').TokenEvent, void, void>} */
@@ -225,7 +236,7 @@ export class Model {
     };
     const events = this.#exclusive(start, controller, () => generation.end(result));
     /** @type {Generation} */
-    const generation = new Generation(events, onToken, unlink);
+    const generation = new Generation(events, hooks, unlink);
     return generation;
   }
 

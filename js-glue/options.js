@@ -16,6 +16,7 @@ import { LinealError, badArgument } from './errors.js';
  * @property {number} chunk 0: the default
  * @property {boolean} allLogits
  * @property {boolean} embeddings
+ * @property {boolean} overlap
  * @property {'auto' | 'base' | 'relaxed'} module
  * @property {number} threads 0: the core chooses
  * @property {Partial<import('./index.d.ts').HostCapabilities>} host
@@ -47,6 +48,8 @@ const PLAN_KEYS = [
   'onProgress',
   'fetch',
   'cache',
+  'hub',
+  'overlap',
   'wasmBaseUrl',
 ];
 const GENERATE_KEYS = [
@@ -60,6 +63,7 @@ const GENERATE_KEYS = [
   'seed',
   'signal',
   'onToken',
+  'onProgress',
   'stop',
   'parseSpecial',
   'addSpecial',
@@ -150,6 +154,7 @@ export function planOptions(options = {}) {
     chunk: chunk === undefined ? 0 : whole('chunk', chunk, 1, 2 ** 20),
     allLogits: flag('allLogits', allLogits, false),
     embeddings: flag('embeddings', embeddings, false),
+    overlap: flag('overlap', options.overlap, false),
     module: oneOf('module', module, ['auto', 'base', 'relaxed']),
     threads: threads === 'auto' ? 0 : whole('threads', threads, 1, 2 ** 16),
     host: hostOptions(options.host),
@@ -321,6 +326,7 @@ function folderUrl(url) {
  * @property {boolean} ignoreEos
  * @property {boolean} logprobs
  * @property {boolean} reuse
+ * @property {boolean} progress whether onProgress wants to know how far the prompt is
  * @property {boolean | 'trace'} profile
  */
 
@@ -332,6 +338,7 @@ export function generateSettings(options = {}) {
   checkOptions(options, GENERATE_KEYS);
   checkSignal(options.signal);
   checkFunction('onToken', options.onToken);
+  checkFunction('onProgress', options.onProgress);
   const { stop = [] } = options;
   if (typeof stop !== 'string' && !Array.isArray(stop))
     throw badArgument(`stop is a text or an array of texts, not ${shown(stop)}`, { option: 'stop' });
@@ -357,6 +364,7 @@ export function generateSettings(options = {}) {
     ignoreEos: flag('ignoreEos', options.ignoreEos, false),
     logprobs: flag('logprobs', options.logprobs, false),
     reuse: flag('reuse', options.reuse, true),
+    progress: options.onProgress !== undefined,
     profile: options.profile === 'trace' ? 'trace' : flag('profile', options.profile, false),
   };
 }

@@ -1,14 +1,26 @@
 // A model behind HTTP. Range requests where the server has them; else one
 // forward stream. Every answer is checked (status, range, size, version, an
 // HTML page in place of a model), and a cut or stalled connection is taken up
-// again; a server that asks to wait is waited for.
+// again; a server that asks to wait is waited for. What the user gave as
+// headers goes to the address's own origin only.
+import { isNode } from './caps.js';
 import { LinealError, abortError, messageOf } from './errors.js';
 import { linkedController } from './signals.js';
 
 const RETRY_DELAYS_MS = [100, 400, 1000];
 const TRANSIENT = ['NETWORK', 'NETWORK_TIMEOUT', 'SOURCE_TRUNCATED'];
-// Answers that ask to come again, and how long that is obeyed.
-const BUSY_STATUS = [429, 503];
+// Before the first answer nothing says that the address is right: these may be
+// an accident of the way all the same; what else Node knows by a code is not.
+const ACCIDENTS = ['ECONNRESET', 'ECONNABORTED', 'EPIPE', 'ETIMEDOUT', 'EAI_AGAIN', 'UND_ERR_SOCKET'];
+// Answers that a later try may better, and how long a wish to wait is obeyed.
+const BUSY_STATUS = [408, 429, 500, 502, 503, 504];
+const REDIRECTS = [301, 302, 303, 307, 308];
+const MAX_REDIRECTS = 10;
+// What an address says that was good for some time only.
+const EXPIRED_STATUS = [401, 403, 404, 410];
+const PARALLEL_READS = 4;
+// A timer that comes so much later than it should tells of this thread, not of the server.
+const LATE_MS = 200;
 const MAX_WAIT_MS = 30_000;
 // A forward stream reads over a gap up to this size; beyond it a new request is cheaper.
 const MAX_SKIP_BYTES = 1024 * 1024;
@@ -20,13 +32,17 @@ export class HttpSource {
   /** @type {number | undefined} */ size;
   rangeRead = true;
   /** @type {'network' | undefined} */ from;
+  parallelReads = PARALLEL_READS;
   /** @type {string | null} ETag, or Last-Modified */ #version = null;
   /** @type {'etag' | 'last-modified' | undefined} */ #versionKind;
   #answered = false;
   /** Whether the first answer called itself a page: some servers name every file so. */ #calledPage = false;
   /** Whether a Range request was refused as a whole: it is not sent again. */ #plain = false;
   /** @type {BodyStream | undefined} */ #forward;
+  /** Whether a range was answered with a range. */ #ranged = false;
+  /** How many reads are under way. */ #reads = 0;
   #url;
+  /** Where it was redirected to, else itself. */ #target;
   #options;
   /** @type {WeakMap<Response, () => void>} lets the signal of each answer go */ #unlinks = new WeakMap();
 
@@ -37,6 +53,7 @@ export class HttpSource {
    */
   constructor(url, options = {}) {
     this.#url = url;
+    this.#target = url;
     this.#options = options;
     if (/^https?:/i.test(url)) this.from = 'network';
     // Queries often carry secrets, and data: addresses are long.
@@ -60,9 +77,32 @@ export class HttpSource {
     if (!this.rangeRead) return this.readForward(offset, length, signal);
     const wanted = this.size === undefined ? length : Math.min(length, this.size - offset);
     if (wanted <= 0) return NOTHING;
+    this.#reads++;
+    try {
+      return await this.#readRange(offset, length, wanted, signal);
+    } finally {
+      this.#reads--;
+    }
+  }
+
+  /**
+   * @param {number} offset @param {number} length
+   * @param {number} wanted of these, what the file has, as far as known
+   * @param {AbortSignal} [signal]
+   */
+  #readRange(offset, length, wanted, signal) {
     return this.#withRetries(signal, async () => {
       const response = await this.#request(offset, offset + wanted - 1, signal);
       if (!response) return NOTHING;
+      // One stream cannot serve several reads at once.
+      if (response.status !== 206 && this.#ranged && this.#reads > 1) {
+        this.#drop(response);
+        throw new LinealError(
+          'HTTP_RANGE',
+          `${this.name} answered with the whole file (status ${response.status}) where bytes from ${offset} were asked for; other ranges it gave`,
+          { detail: this.#detail({ status: response.status, whole: true }) },
+        );
+      }
       const stream = this.#bodyOf(response, response.status === 206 ? offset : 0);
       if (response.status !== 206) {
         this.rangeRead = false;
@@ -148,13 +188,28 @@ export class HttpSource {
         if (signal?.aborted) throw abortError(error);
         const failure = error instanceof LinealError ? error : this.#network(error);
         const busy = failure.code === 'HTTP_STATUS' && BUSY_STATUS.includes(Number(failure.detail.status));
-        // Before the first answer nothing says that the address is right: tell at once.
-        const again = busy || (TRANSIENT.includes(failure.code) && this.#answered);
-        if (!again || failures >= RETRY_DELAYS_MS.length) throw failure;
+        const most = busy ? RETRY_DELAYS_MS.length : this.#retries(failure);
+        if (failures >= most) throw failure;
+        // Browsers do not say why. They refuse what is compressed although a range was asked for: ask for the
+        // whole in the end.
+        const unexplained = failure.code === 'NETWORK' && failure.detail.system_code === undefined;
+        if (unexplained && !this.#answered && failures + 1 === most) this.#plain = true;
         const asked = busy ? Number(failure.detail.retry_after_ms ?? 0) : 0;
         await delay(Math.max(RETRY_DELAYS_MS[failures], Math.min(asked, MAX_WAIT_MS)), signal);
       }
     }
+  }
+
+  /** How often it may help to try again. @param {LinealError} failure */
+  #retries(failure) {
+    const all = RETRY_DELAYS_MS.length;
+    if (failure.detail.whole) return all; // of several servers behind one name, another may do better
+    if (!TRANSIENT.includes(failure.code)) return 0;
+    if (this.#answered) return all;
+    if (!/^https?:/i.test(this.#url)) return 0;
+    if (failure.code === 'NETWORK_TIMEOUT' || failure.detail.cors_suspected) return 1;
+    const { system_code: code } = failure.detail;
+    return code === undefined || ACCIDENTS.includes(String(code)) ? all : 0;
   }
 
   /**
@@ -170,6 +225,17 @@ export class HttpSource {
       const response = await this.#fetch('GET', range, signal);
       // No byte at all from the start, and not a word on how many there are: ask for the whole.
       if (response.status === 416 && start === 0 && !this.#plain && totalOf(response) === undefined) {
+        this.#plain = true;
+        this.#drop(response);
+        continue;
+      }
+      if (this.#target !== this.#url && EXPIRED_STATUS.includes(response.status)) {
+        this.#target = this.#url;
+        this.#drop(response);
+        continue;
+      }
+      // A part of a compressed file cannot be unpacked; a whole one can.
+      if (response.status === 206 && isEncoded(response) && start === 0 && !this.#plain) {
         this.#plain = true;
         this.#drop(response);
         continue;
@@ -190,23 +256,65 @@ export class HttpSource {
    * @param {AbortSignal} [signal]
    */
   async #fetch(method, headers, signal) {
-    this.stats.requests++;
-    const { credentials = 'same-origin', headers: own } = this.#options;
     const { controller, unlink } = linkedController(signal);
-    const request = fetch(this.#url, {
-      method,
-      headers: { ...own, ...headers },
-      credentials,
-      signal: controller.signal,
-    });
     try {
-      const response = await this.#inTime(request, () => controller.abort());
+      const response = await this.#followed(method, headers, controller);
       this.#unlinks.set(response, unlink);
       return response;
     } catch (error) {
       unlink();
       throw this.#network(error);
     }
+  }
+
+  /**
+   * Node lets us follow redirects ourselves, and so keep the user's headers from
+   * other origins. Browsers follow them by themselves and leave Authorization
+   * out there; once it is known where they lead, requests go there at once,
+   * without any header of the user.
+   * @param {string} method @param {Record<string, string>} headers @param {AbortController} controller
+   */
+  async #followed(method, headers, controller) {
+    const { credentials = 'same-origin', headers: own } = this.#options;
+    const byHand = isNode && /^https?:/i.test(this.#url);
+    let url = this.#target;
+    for (let hops = 0; hops <= MAX_REDIRECTS; hops++) {
+      this.stats.requests++;
+      const request = fetch(url, {
+        method,
+        headers: { ...(sameOrigin(url, this.#url) ? own : {}), ...headers },
+        credentials,
+        redirect: byHand ? 'manual' : 'follow',
+        signal: controller.signal,
+      });
+      const response = await this.#inTime(request, () => controller.abort());
+      const location = response.headers.get('location');
+      if (!byHand || location === null || !REDIRECTS.includes(response.status)) {
+        if (response.ok) this.#target = response.redirected ? response.url : url;
+        return response;
+      }
+      this.#drop(response);
+      url = this.#redirected(location, url);
+    }
+    throw new LinealError('HTTP_STATUS', `${this.name} redirects more than ${MAX_REDIRECTS} times`, {
+      remedy: 'the address leads in a circle: use another one, or sign in if the server wants that',
+      detail: this.#detail({ redirects: MAX_REDIRECTS }),
+    });
+  }
+
+  /** @param {string} location @param {string} from */
+  #redirected(location, from) {
+    let url;
+    try {
+      url = new URL(location, from);
+    } catch {
+      url = undefined;
+    }
+    if (url && /^https?:$/.test(url.protocol)) return url.href;
+    throw new LinealError('HTTP_STATUS', `${this.name} redirects to what is no http or https address`, {
+      remedy: 'use another address, or download the file first',
+      detail: this.#detail({}),
+    });
   }
 
   /** Its body is not wanted. @param {Response} response */
@@ -237,14 +345,21 @@ export class HttpSource {
     const ms = this.#options.timeoutMs ?? 0;
     if (ms === 0) return promise;
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => {
-        onTimeout();
-        reject(
-          new LinealError('NETWORK_TIMEOUT', `${this.name} sent nothing for ${ms / 1000} seconds`, {
-            detail: this.#detail({ timeout_ms: ms }),
-          }),
-        );
-      }, ms);
+      /** @type {ReturnType<typeof setTimeout>} */ let timer;
+      const arm = () => {
+        const due = performance.now() + ms;
+        timer = setTimeout(() => {
+          // This thread was busy, and has not looked at what came meanwhile.
+          if (performance.now() - due > LATE_MS) return arm();
+          onTimeout();
+          return reject(
+            new LinealError('NETWORK_TIMEOUT', `${this.name} sent nothing for ${ms / 1000} seconds`, {
+              detail: this.#detail({ timeout_ms: ms }),
+            }),
+          );
+        }, ms);
+      };
+      arm();
       promise.then(resolve, reject).finally(() => clearTimeout(timer));
     });
   }
@@ -272,18 +387,25 @@ export class HttpSource {
       });
     }
     if (status !== 200 && status !== 206) {
-      throw new LinealError(
-        'HTTP_STATUS',
-        `${this.name} answered with HTTP status ${status} ${response.statusText}`.trimEnd(),
-        {
-          detail: this.#detail({ status, retry_after_ms: retryAfter(response) }),
-        },
-      );
+      const wait = retryAfter(response);
+      const asks = wait ? `, and asks to wait ${Math.ceil(wait / 1000)} seconds` : '';
+      const text = `${this.name} answered with HTTP status ${status} ${response.statusText}`.trimEnd();
+      throw new LinealError('HTTP_STATUS', `${text}${asks}`, {
+        remedy: statusRemedy(status),
+        detail: this.#detail({ status, retry_after_ms: wait }),
+      });
+    }
+    if (status === 206 && isEncoded(response)) {
+      throw new LinealError('HTTP_RANGE', `${this.name} sent a part of a compressed file, which cannot be unpacked`, {
+        remedy: 'switch compression of model files off on the server, or use another mirror',
+        detail: this.#detail({ status, content_encoding: response.headers.get('content-encoding') }),
+      });
     }
     this.#checkPage(response);
     this.#answered = true;
     this.#checkVersion(response);
     if (status === 206) {
+      this.#ranged = true;
       const range = contentRange(response);
       if (range && range.start !== start) {
         throw new LinealError(
@@ -395,11 +517,9 @@ export class HttpSource {
   /** @param {unknown} error */
   #network(error) {
     if (error instanceof LinealError) return error;
-    const cause =
-      error instanceof Error && error.cause instanceof Error
-        ? error.cause.message || /** @type {any} */ (error.cause).code
-        : '';
-    const text = [messageOf(error), cause].filter(Boolean).join(': ');
+    const reason = /** @type {any} */ (error instanceof Error && error.cause instanceof Error ? error.cause : {});
+    const code = typeof reason.code === 'string' ? reason.code : undefined;
+    const text = [messageOf(error), reason.message || code].filter(Boolean).join(': ');
     const location = /** @type {any} */ (globalThis).location;
     const foreign = location?.origin && new URL(this.#url).origin !== location.origin;
     if (foreign && !this.#answered) {
@@ -415,7 +535,7 @@ export class HttpSource {
       );
     }
     return new LinealError('NETWORK', `reading ${this.name} failed: ${text}`, {
-      detail: this.#detail({}),
+      detail: this.#detail(code === undefined ? {} : { system_code: code }),
       cause: error,
     });
   }
@@ -504,6 +624,27 @@ function contentRange(response) {
     bytes: Number(match[2]) - start + 1,
     total: match[3] === '*' ? undefined : Number(match[3]),
   };
+}
+
+/** @param {string} a @param {string} b */
+function sameOrigin(a, b) {
+  return new URL(a).origin === new URL(b).origin;
+}
+
+/** @param {Response} response */
+function isEncoded(response) {
+  return !/^(identity)?$/i.test(response.headers.get('content-encoding') ?? '');
+}
+
+/** What helps against such an answer; undefined: what always does. @param {number} status */
+function statusRemedy(status) {
+  if (status === 401) return "sign in: give fetch.headers an Authorization, or fetch.credentials: 'include'";
+  if (status === 403) {
+    return 'check that you may read it (on a hub: accept the terms of the model), and give a token as fetch.headers Authorization';
+  }
+  if (status === 429) return 'wait and try again; many servers allow more to those who give an Authorization in fetch.headers';
+  if (status >= 500 || status === 408) return 'the fault is on the server: try again later, or use another mirror';
+  return undefined;
 }
 
 /** What 416 says of the size. @param {Response} response */

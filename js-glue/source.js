@@ -3,8 +3,10 @@
 // interface, see Source below; offsets are numbers, exact to 2^53.
 import { LinealError, badArgument, callbackError, messageOf } from './errors.js';
 import { isNode } from './caps.js';
+import { hubOption, hubUrl, isHubAddress } from './hub.js';
 import { fetchOptions, shown } from './options.js';
 import { HttpSource } from './source-http.js';
+import { isStream, streamSource } from './source-stream.js';
 
 /**
  * Never more than this much of a source is held by JS at a time.
@@ -19,6 +21,8 @@ export const MAX_CHUNK_BYTES = 4 * 1024 * 1024;
  * @property {{ bytesRead: number, requests: number, cachedBytes?: number }} stats
  * @property {(offset: number, length: number, signal?: AbortSignal) => Promise<Uint8Array>} read
  *   From 1 to `length` bytes at `offset`; none at the end. Valid until the next read.
+ * @property {number} [parallelReads] how many reads may be under way at once; their results then stay valid.
+ *   Default: 1
  * @property {((offset: number, length: number, signal?: AbortSignal) => Promise<Uint8Array>)} [readForward]
  *   The same for a run of reads at rising offsets, where that is cheaper.
  * @property {((offset: number, target: Uint8Array) => number)} [readSync]
@@ -35,10 +39,12 @@ export const MAX_CHUNK_BYTES = 4 * 1024 * 1024;
  * @typedef {{ kind: 'url', url: string, cache?: import('./options.js').CacheSettings } & import('./options.js').FetchSettings
  *   | { kind: 'path', path: string }
  *   | { kind: 'blob', blob: Blob, name: string }
- *   | { kind: 'bytes', bytes: Uint8Array, name: string }
- *   | { kind: 'custom', custom: import('./index.d.ts').CustomSource, name: string, close: () => Promise<void> }
- *   | { kind: 'remote', id: number, size: number | undefined, name: string }} Descriptor
- *   `remote`: read by the thread at the other end of the worker border.
+ *   | { kind: 'handle', handle: FileSystemFileHandle, name: string }
+ *   | { kind: 'bytes', bytes: Uint8Array, size: number, name: string }
+ *   | { kind: 'custom', custom: import('./index.d.ts').CustomSource, name: string, forward: boolean,
+ *       close: () => Promise<void> }
+ *   | { kind: 'remote', id: number, size: number | undefined, name: string, forward: boolean }} Descriptor
+ *   `remote`: read by the thread at the other end of the worker border. `forward`: at rising offsets only.
  */
 
 /**
@@ -57,27 +63,40 @@ const PART_NAME = /-(\d{5})-of-(\d{5})(\.gguf)?$/;
  * What the user gave, as descriptors: one, or each part of a split model in order.
  * @param {import('./index.d.ts').Source} source
  * @param {UrlSettings} [fetching]
+ * @param {string} [hub] base of hf: addresses
  * @returns {Descriptor[]}
  */
-export function describeSource(source, fetching = fetchOptions()) {
-  if (Array.isArray(source)) {
-    if (source.length === 0) throw badArgument('the source is an empty array');
-    return orderParts(source.map((part) => describeOne(part, fetching)));
+export function describeSource(source, fetching = fetchOptions(), hub = hubOption()) {
+  const list = isFileList(source) ? Array.from(source) : source;
+  if (Array.isArray(list)) {
+    if (list.length === 0) throw badArgument('the source is an empty array');
+    return orderParts(list.map((part) => describeOne(part, fetching, hub)));
   }
-  const first = describeOne(/** @type {import('./index.d.ts').SingleSource} */ (source), fetching);
+  const first = describeOne(/** @type {import('./index.d.ts').SingleSource} */ (list), fetching, hub);
   // Any part of a split model leads to its first.
   const name = PART_NAME.exec(partName(first));
   return [name && Number(name[1]) !== 1 ? (renamed(first, 1, Number(name[2])) ?? first) : first];
 }
 
 /**
+ * What a file input or a drop holds.
+ * @param {unknown} source
+ * @returns {source is FileList}
+ */
+function isFileList(source) {
+  return typeof FileList !== 'undefined' && source instanceof FileList;
+}
+
+/**
  * @param {import('./index.d.ts').SingleSource} source
  * @param {UrlSettings} options
+ * @param {string} hub
  * @returns {Descriptor}
  */
-function describeOne(source, options) {
+function describeOne(source, options, hub) {
   if (typeof source === 'string') {
     if (source === '') throw badArgument('the source is an empty string');
+    if (isHubAddress(source)) return describeUrl(hubUrl(source, hub), options);
     // One letter before the colon is a Windows drive, not a scheme.
     if (/^[a-z][a-z0-9+.-]+:/i.test(source)) return describeUrl(parseUrl(source), options);
     if (isNode) return { kind: 'path', path: source };
@@ -91,9 +110,16 @@ function describeOne(source, options) {
       name: 'name' in source && source.name ? String(source.name) : 'blob',
     };
   }
-  if (source instanceof Uint8Array || source instanceof ArrayBuffer)
-    return { kind: 'bytes', bytes: bytesOf(source), name: 'bytes' };
-  const custom = /** @type {import('./index.d.ts').CustomSource} */ (source);
+  if (source instanceof Uint8Array || source instanceof ArrayBuffer) {
+    const bytes = bytesOf(source);
+    return { kind: 'bytes', bytes, size: bytes.length, name: 'bytes' };
+  }
+  if (typeof FileSystemFileHandle !== 'undefined' && source instanceof FileSystemFileHandle)
+    return { kind: 'handle', handle: source, name: source.name };
+  const forward = isStream(source);
+  const custom = /** @type {import('./index.d.ts').CustomSource} */ (
+    forward ? streamSource(/** @type {ReadableStream<Uint8Array>} */ (source)) : source
+  );
   if (custom && typeof custom === 'object' && typeof custom.read === 'function') {
     const { size, name = 'custom source', close } = custom;
     if (size !== undefined && !(Number.isSafeInteger(size) && size >= 0))
@@ -101,10 +127,10 @@ function describeOne(source, options) {
     if (typeof name !== 'string') throw badArgument(`name of the source is a text, not ${shown(name)}`);
     if (close !== undefined && typeof close !== 'function')
       throw badArgument(`close of the source is a function, not ${shown(close)}`);
-    return { kind: 'custom', custom, name, close: closeOnce(custom, name) };
+    return { kind: 'custom', custom, name, forward, close: closeOnce(custom, name) };
   }
   throw badArgument(
-    'the source is a path, a URL, a Blob or File, an ArrayBuffer or Uint8Array, or { size, read }',
+    'the source is a path, a URL, hf:owner/repo/file, a Blob or File, a FileList, a file handle, a ReadableStream, an ArrayBuffer or Uint8Array, or { size, read }',
   );
 }
 
@@ -299,20 +325,38 @@ export async function openSource(d, context = {}) {
     }
     case 'blob':
       return new BlobSource(d.blob, d.name);
+    case 'handle':
+      return new BlobSource(await fileOf(d.handle), d.name);
     case 'bytes':
-      return new BytesSource(d.bytes, d.name);
+      return new BytesSource(d.bytes, d.size, d.name);
     case 'custom':
       return new CallbackSource(
         d.custom.size,
         d.name,
         (offset, length) => readCustom(d.custom, d.name, offset, length),
+        d.forward,
         () => d.close().catch(() => {}), // closeParts tells it
       );
     case 'remote': {
       const { remoteRead } = context;
       if (!remoteRead) throw new LinealError('INTERNAL', 'no way back to the thread that has the source');
-      return new CallbackSource(d.size, d.name, (offset, length) => remoteRead(d.id, offset, length));
+      const read = (/** @type {number} */ offset, /** @type {number} */ length) => remoteRead(d.id, offset, length);
+      return new CallbackSource(d.size, d.name, read, d.forward);
     }
+  }
+}
+
+/** @param {FileSystemFileHandle} handle */
+async function fileOf(handle) {
+  try {
+    return await handle.getFile();
+  } catch (error) {
+    const missing = error instanceof Error && error.name === 'NotFoundError';
+    throw new LinealError(
+      missing ? 'SOURCE_NOT_FOUND' : 'SOURCE_UNREADABLE',
+      `the file '${handle.name}' cannot be read: ${messageOf(error)}`,
+      { remedy: 'choose the file again', detail: { source: handle.name }, cause: error },
+    );
   }
 }
 
@@ -390,11 +434,11 @@ class BytesSource {
   rangeRead = true;
   stats = { bytesRead: 0, requests: 0 };
 
-  /** @param {Uint8Array} bytes @param {string} name */
-  constructor(bytes, name) {
+  /** @param {Uint8Array} bytes @param {number} size that they had when they were given @param {string} name */
+  constructor(bytes, size, name) {
     this.bytes = bytes;
     this.name = name;
-    this.size = bytes.length;
+    this.size = size;
   }
 
   /** @param {number} offset @param {number} length */
@@ -409,7 +453,6 @@ class BytesSource {
 }
 
 class CallbackSource {
-  rangeRead = true;
   stats = { bytesRead: 0, requests: 0 };
   #read;
   #close;
@@ -418,9 +461,11 @@ class CallbackSource {
    * @param {number | undefined} size
    * @param {string} name
    * @param {(offset: number, length: number) => Promise<Uint8Array>} read
+   * @param {boolean} forward whether it can be read at rising offsets only
    * @param {() => void | Promise<void>} [close]
    */
-  constructor(size, name, read, close) {
+  constructor(size, name, read, forward, close) {
+    this.rangeRead = !forward;
     this.size = size;
     this.name = name;
     this.#read = read;

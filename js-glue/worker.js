@@ -67,6 +67,8 @@ function serve(target) {
     pieces: ({ ids }) => backend.pieces(ids),
     memory: () => backend.memory(),
     explainPlan: () => backend.explainPlan(),
+    weights: () => backend.weights(),
+    abortLoad: (error) => backend.abortLoad(LinealError.fromJSON(error)),
     close: () => backend.close(),
     embed: async ({ input }, signal) => {
       const out = await backend.embed(input, signal);

@@ -81,7 +81,9 @@ struct lnl_engine {
   lnl_sampler sampler;
 
   /* loading */
-  uint32_t load_cursor; /* weights before it are complete */
+  uint32_t load_cursor; /* weights before it, in the order of loading, are complete */
+  bool load_ahead;      /* evaluation asks for the next weight of that order */
+  bool by_layer;        /* the order is lnl_weight.turn, not that of the file */
   lnl_arena staging;    /* stored rows on their way into a packed form */
   uint8_t *stage;
   uint64_t stage_bytes;     /* how much fits */

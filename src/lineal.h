@@ -111,6 +111,19 @@ typedef struct lnl_need {
 /* NEED_BYTES: the next missing bytes in file order are described by
  * lnl_get_need. OK: all weights are there. */
 lnl_status lnl_load_next(lnl_engine *e);
+/* For a host that evaluates while weights arrive: an lnl_eval that lacks a weight
+ * asks from now on for the same bytes as lnl_load_next, so that the two may take
+ * turns at any byte. by_layer: the order is that of the layers, within each that
+ * of the file; first what is used before them, last what is used after. After
+ * lnl_bind and before the first byte, else BAD_STATE. Allocates nothing. */
+lnl_status lnl_load_ahead(lnl_engine *e, bool by_layer);
+/* The bytes of a weight in its shard's file. */
+typedef struct lnl_extent {
+  uint32_t shard;
+  uint64_t offset, bytes;
+} lnl_extent;
+/* Of the i-th weight in the order of loading; false: there are not so many. */
+bool lnl_load_extent(const lnl_engine *e, uint32_t i, lnl_extent *extent);
 const lnl_need *lnl_get_need(const lnl_engine *e);
 /* The first `bytes` of the need were written. */
 lnl_status lnl_load_fed(lnl_engine *e, uint32_t bytes);

@@ -57,10 +57,49 @@ lnl_status engine_ask_for(lnl_engine *e, lnl_weight *w) {
   return LNL_NEED_BYTES;
 }
 
+/* The i-th weight in the order of loading. */
+static lnl_weight *in_order(const lnl_engine *e, uint32_t i) {
+  return &e->model.weights[e->by_layer ? e->model.weights[i].turn : i];
+}
+
+static bool is_of_layer(const lnl_engine *e, int32_t weight) {
+  return weight != NO_WEIGHT && model_role_in_layer(e->model.weights[weight].role);
+}
+
+/* When a weight is wanted: 0 before the layers, 1.. in one, then after them. */
+static uint32_t load_group(const lnl_engine *e, uint32_t i) {
+  if (is_of_layer(e, (int32_t)i)) return 1 + e->model.weights[i].layer;
+  const plan_step *step = e->prefill.steps, *end = step + e->prefill.step_count;
+  for (; step < end && !is_of_layer(e, step->weight); step++) {
+    if (step->weight == (int32_t)i || step->weight_more == (int32_t)i) return 0;
+  }
+  return 1 + e->model.hp.n_layer;
+}
+
+lnl_status lnl_load_ahead(lnl_engine *e, bool by_layer) {
+  if (e->phase != PHASE_BOUND || e->load_cursor > 0 || e->need_weight)
+    return error_set(&e->error, LNL_BAD_STATE, "memory is not bound, or loading has begun");
+  e->load_ahead = true;
+  if (!by_layer) return LNL_OK;
+  uint32_t count = e->model.weight_count, next = 0;
+  for (uint32_t group = 0; group < e->model.hp.n_layer + 2; group++)
+    for (uint32_t i = 0; i < count; i++)
+      if (load_group(e, i) == group) e->model.weights[next++].turn = i;
+  e->by_layer = true;
+  return LNL_OK;
+}
+
+bool lnl_load_extent(const lnl_engine *e, uint32_t i, lnl_extent *extent) {
+  if (i >= e->model.weight_count) return false;
+  const lnl_weight *w = in_order(e, i);
+  *extent = (lnl_extent){w->shard, w->stored->offset, w->place.stored_bytes};
+  return true;
+}
+
 lnl_status lnl_load_next(lnl_engine *e) {
   if (e->phase != PHASE_BOUND) return error_set(&e->error, LNL_BAD_STATE, "memory is not bound");
   for (; e->load_cursor < e->model.weight_count; e->load_cursor++) {
-    lnl_weight *w = &e->model.weights[e->load_cursor];
+    lnl_weight *w = in_order(e, e->load_cursor);
     if (w->loaded_bytes < w->place.stored_bytes) return engine_ask_for(e, w);
   }
   e->need_weight = NULL;

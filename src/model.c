@@ -288,6 +288,8 @@ weight_use model_role_use(weight_role role) { return weight_rows[role].use; }
 
 bool model_role_is_vector(weight_role role) { return weight_rows[role].use == USE_VECTOR; }
 
+bool model_role_in_layer(weight_role role) { return weight_rows[role].part != PART_MODEL; }
+
 uint64_t model_row_count(const lnl_weight *w) { return w->stored->shape[1] * w->stored->shape[2]; }
 
 uint64_t model_value_count(const lnl_weight *w) { return w->stored->shape[0] * model_row_count(w); }

@@ -128,6 +128,7 @@ typedef struct lnl_weight {
   lnl_placement place;
   weight_role role;
   uint32_t shard, layer;
+  uint32_t turn;         /* index of the weight that is loaded as this one's number: see lnl_load_ahead */
   uint8_t *data;         /* where the bytes are to be; NULL until bound */
   uint64_t loaded_bytes; /* stored bytes received so far */
 } lnl_weight;
@@ -154,6 +155,9 @@ weight_use model_role_use(weight_role role);
 
 /* Whether weights of that role are read as f32 (USE_VECTOR). */
 bool model_role_is_vector(weight_role role);
+
+/* Whether weights of that role belong to a layer. */
+bool model_role_in_layer(weight_role role);
 
 /* Rows and values of a weight, all experts together. */
 uint64_t model_row_count(const lnl_weight *w);

@@ -112,7 +112,7 @@ lnl_status lnl_eval(lnl_engine *e) {
   e->exec.step_limit = e->step_limit;
   lnl_status status = exec_run(&e->exec, &missing);
   if (status == LNL_MORE) return LNL_MORE;
-  if (status == LNL_NEED_BYTES) return engine_ask_for(e, missing);
+  if (status == LNL_NEED_BYTES) return e->load_ahead ? lnl_load_next(e) : engine_ask_for(e, missing);
   if (status < 0) {
     e->phase = PHASE_FAILED;
     return error_set(&e->error, status, "one of the %u threads of the engine stopped", e->pool.thread_count);

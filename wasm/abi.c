@@ -131,6 +131,14 @@ int32_t lnl_abi_bind(lnl_engine *e) {
   return bind_piece(e, lnl_bind(core(e)));
 }
 int32_t lnl_abi_load_next(lnl_engine *e) { return lnl_load_next(core(e)); }
+int32_t lnl_abi_load_ahead(lnl_engine *e, uint32_t by_layer) {
+  return lnl_load_ahead(core(e), by_layer != 0);
+}
+double lnl_abi_load_extent(lnl_engine *e, uint32_t i, uint32_t which) {
+  lnl_extent extent;
+  if (!lnl_load_extent(core(e), i, &extent)) return -1;
+  return which == 0 ? extent.shard : (double)(which == 1 ? extent.offset : extent.bytes);
+}
 uint32_t lnl_abi_need_shard(lnl_engine *e) { return lnl_get_need(core(e))->shard; }
 double lnl_abi_need_offset(lnl_engine *e) { return (double)lnl_get_need(core(e))->offset; }
 uint32_t lnl_abi_need_bytes(lnl_engine *e) { return lnl_get_need(core(e))->bytes; }

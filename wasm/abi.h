@@ -9,7 +9,7 @@
 
 #include "../src/lineal.h"
 
-enum { LNL_ABI_VERSION = 4 }; /* js-glue/abi.js refuses another number */
+enum { LNL_ABI_VERSION = 5 }; /* js-glue/abi.js refuses another number */
 uint32_t lnl_abi_version(void);
 uint32_t lnl_abi_isa(void); /* lnl_isa of this module */
 /* NUL-terminated, static. */
@@ -69,6 +69,12 @@ int32_t lnl_abi_bind(lnl_engine *e); /* takes all memory; DOES_NOT_FIT, OUT_OF_M
  * rising file offset within a shard, so one forward stream suffices. */
 int32_t lnl_abi_load_next(lnl_engine *e);
 uint32_t lnl_abi_need_shard(lnl_engine *e);
+/* From now on lnl_abi_eval asks for the same bytes as lnl_abi_load_next, and
+ * both for one layer after the other if by_layer: see lnl_load_ahead. */
+int32_t lnl_abi_load_ahead(lnl_engine *e, uint32_t by_layer);
+/* Where the i-th weight in the order of loading lies. which: 0 shard, 1 offset in its file, 2 bytes;
+ * -1: there are not so many weights. */
+double lnl_abi_load_extent(lnl_engine *e, uint32_t i, uint32_t which);
 double lnl_abi_need_offset(lnl_engine *e);
 uint32_t lnl_abi_need_bytes(lnl_engine *e); /* at most 4 MiB */
 uint8_t *lnl_abi_need_pointer(lnl_engine *e);

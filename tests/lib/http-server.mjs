@@ -3,6 +3,7 @@
 import fs from 'node:fs';
 import http from 'node:http';
 import path from 'node:path';
+import zlib from 'node:zlib';
 
 const MEDIA = {
   '.html': 'text/html; charset=utf-8', '.js': 'text/javascript; charset=utf-8', '.mjs': 'text/javascript; charset=utf-8',
@@ -31,6 +32,11 @@ export const STRICT_CSP = {
  *   truncateAt: n           the file itself ends at n: smaller Content-Length, too
  *   lieAbout: n             truncateAt with the full file's size in Content-Range
  *   chunk, delay            send in pieces of `chunk` bytes, `delay` ms apart
+ *   drop: true              close the connection before any answer
+ *   stallAt: n              stop sending once n bytes of the body were sent, and keep the connection open
+ *   redirect: url           302 with this Location
+ *   gzip: true              the whole file compressed, whatever was asked for; 'range': parts of the compressed file
+ *   promise: n              Content-Length says n more (or less) than is sent
  *   headers: {}             added, last
  *   etag: text              ETag header, and If-Range is honoured
  * A function (request, attempt) => faults may stand in its place; attempt counts from 0.
@@ -39,9 +45,20 @@ export const STRICT_CSP = {
 /**
  * mounts: {'/prefix/': folder | Buffer | file path}; the longest prefix wins. A Buffer or a file answers
  * its exact path only. Options: headers (added to every answer), faults: {'/path': faults}.
- * Returns {url, port, stats(path), reset(), faults, close()}; stats: {requests, bytes, ranges: [{method, range, status, sent}]}.
+ * rate: bytes a second of all bodies together; 0: no limit. May be changed: server.rate.
+ * Returns {url, port, stats(path), reset(), faults, rate, close()};
+ * stats: {requests, bytes, ranges: [{method, range, headers, status, sent}]}.
  */
-export async function startServer(mounts, { headers = {}, faults = {} } = {}) {
+export async function startServer(mounts, { headers = {}, faults = {}, rate = 0 } = {}) {
+  let freeAt = 0; // when the line is free again
+  /** Resolves when so many bytes have had their time on the line. */
+  const pass = async (bytes) => {
+    if (!(api.rate > 0)) return;
+    freeAt = Math.max(freeAt, performance.now()) + (bytes / api.rate) * 1000;
+    const ms = freeAt - performance.now();
+    if (ms > 2) await new Promise((resolve) => { setTimeout(resolve, ms); });
+  };
+  const api = { rate };
   const log = new Map();
   const attempts = new Map();
   const server = http.createServer((request, response) => {
@@ -69,16 +86,16 @@ export async function startServer(mounts, { headers = {}, faults = {} } = {}) {
     const attempt = attempts.get(name) ?? 0;
     attempts.set(name, attempt + 1);
     const fault = typeof faults[name] === 'function' ? faults[name](request, attempt) ?? {} : faults[name] ?? {};
-    const entry = { method: request.method, range: request.headers.range, status: 0, sent: 0 };
+    const entry = { method: request.method, range: request.headers.range, headers: request.headers, status: 0, sent: 0 };
     if (!log.has(name)) log.set(name, []);
     log.get(name).push(entry);
     const send = async (status, fields, size, read) => {
       entry.status = status;
       const all = { 'Cache-Control': 'no-store', ...headers, ...fields, ...(fault.headers ?? {}) };
-      if (!fault.noLength && size !== undefined) all['Content-Length'] = size;
+      if (!fault.noLength && size !== undefined) all['Content-Length'] = size + (fault.promise ?? 0);
       response.writeHead(status, all);
       if (request.method === 'HEAD') { response.end(); return; }
-      const step = fault.chunk ?? 1 << 18;
+      const step = fault.chunk ?? (api.rate > 0 ? 1 << 14 : 1 << 18);
       for (let at = 0; at < size; at += step) {
         let piece = await read(at, Math.min(step, size - at));
         if (fault.cutAt !== undefined && entry.sent + piece.length >= fault.cutAt) {
@@ -87,6 +104,14 @@ export async function startServer(mounts, { headers = {}, faults = {} } = {}) {
           response.write(piece, () => response.destroy());
           return;
         }
+        if (fault.stallAt !== undefined && entry.sent + piece.length >= fault.stallAt) {
+          piece = piece.subarray(0, fault.stallAt - entry.sent);
+          entry.sent += piece.length;
+          if (piece.length > 0) response.write(piece);
+          else response.flushHeaders();
+          return;
+        }
+        await pass(piece.length);
         if (response.destroyed) return;
         entry.sent += piece.length;
         if (!response.write(piece)) {
@@ -101,13 +126,19 @@ export async function startServer(mounts, { headers = {}, faults = {} } = {}) {
         if (fault.delay) await new Promise((resolve) => { setTimeout(resolve, fault.delay); });
         if (response.destroyed) return;
       }
-      response.end();
+      // What was promised and does not come: the connection ends.
+      response.end(() => { if (fault.promise > 0) request.socket.destroy(); });
     };
     const sendBody = (status, body, type) => {
       const data = Buffer.from(body);
       return send(status, { 'Content-Type': type }, data.length, async (at, n) => data.subarray(at, at + n));
     };
 
+    if (fault.drop) { request.socket.destroy(); return; }
+    if (fault.redirect) {
+      await send(302, { Location: fault.redirect }, 0, async () => Buffer.alloc(0));
+      return;
+    }
     if (fault.status !== undefined || fault.body !== undefined) {
       await sendBody(fault.status ?? 200, fault.body ?? `status ${fault.status}`, fault.type ?? 'text/html');
       return;
@@ -115,6 +146,16 @@ export async function startServer(mounts, { headers = {}, faults = {} } = {}) {
     if (fault.noHead && request.method === 'HEAD') { await sendBody(405, '', 'text/plain'); return; }
     const found = find(name);
     if (!found) { await sendBody(404, '<!doctype html><title>404</title><p>Not found.', 'text/html'); return; }
+    if (fault.gzip) {
+      const packed = zlib.gzipSync(found.buffer ?? fs.readFileSync(found.file), { level: 1 });
+      const asked = fault.gzip === 'range' && /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '');
+      const from = asked ? Number(asked[1]) : 0;
+      const to = asked && asked[2] !== '' ? Math.min(Number(asked[2]) + 1, packed.length) : packed.length;
+      const range = asked ? { 'Content-Range': `bytes ${from}-${to - 1}/${packed.length}` } : {};
+      await send(asked ? 206 : 200, { 'Content-Type': 'application/octet-stream', 'Content-Encoding': 'gzip', ...range },
+        to - from, async (at, n) => packed.subarray(from + at, from + at + n));
+      return;
+    }
     const real = found.size;
     const size = Math.min(real, fault.truncateAt ?? fault.lieAbout ?? real);
     const told = fault.lieAbout !== undefined ? real : size;
@@ -149,7 +190,7 @@ export async function startServer(mounts, { headers = {}, faults = {} } = {}) {
 
   await new Promise((resolve) => { server.listen(0, '127.0.0.1', resolve); });
   const { port } = server.address();
-  return {
+  Object.assign(api, {
     url: `http://127.0.0.1:${port}`,
     port,
     faults,
@@ -163,5 +204,6 @@ export async function startServer(mounts, { headers = {}, faults = {} } = {}) {
       server.closeAllConnections();
       return new Promise((resolve) => { server.close(() => resolve()); });
     },
-  };
+  });
+  return api;
 }

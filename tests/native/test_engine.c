@@ -77,6 +77,23 @@ static void check_cuts(tiny_config c, kv_type kv) {
   free(lazy);
   lnl_close(e);
 
+  /* evaluation and loading take turns at any byte, in both orders */
+  for (uint32_t round = 0; round < 4; round++) {
+    uint32_t most = round < 2 ? 7 : 1000;
+    e = open_tiny(&file, (lnl_plan_options){.kv = kv, .chunk = PROMPT}, false);
+    assert_int_equal(lnl_load_ahead(e, round % 2), LNL_OK);
+    assert_int_equal(lnl_prompt(e, prompt, PROMPT, false), 0);
+    lnl_status status;
+    for (uint32_t turn = 0; (status = turn % 3 ? lnl_load_next(e) : lnl_eval(e)) == LNL_NEED_BYTES; turn++)
+      assert_int_equal(tiny_feed(e, &file, most), LNL_OK);
+    assert_int_equal(status, LNL_OK);
+    assert_int_equal(lnl_load_ahead(e, true), LNL_BAD_STATE);
+    float *by_layer = last_logits(e, &file, false);
+    assert_memory_equal(by_layer, want, c.n_vocab * sizeof *want);
+    free(by_layer);
+    lnl_close(e);
+  }
+
   /* a few steps of the plan at a time, as a profiler does */
   e = open_tiny(&file, (lnl_plan_options){.kv = kv, .chunk = 4}, true);
   lnl_set_step_limit(e, 3);
@@ -113,6 +130,36 @@ static void test_logits_do_not_depend_on_how_bytes_or_tokens_are_cut(void **stat
   tiny_config c = tiny_default();
   c.rope_freqs = true;
   check_cuts(c, KV_AUTO);
+}
+
+/* The file has output_norm and output before the layers. */
+static void test_the_order_of_layers(void **state) {
+  (void)state;
+  tiny_config c = tiny_default();
+  c.rope_freqs = true;
+  c.tied = false;
+  tiny_file file = tiny_write(&c);
+  lnl_engine *e = open_tiny(&file, (lnl_plan_options){0}, false);
+  lnl_extent in_file[3], extent, before = {0};
+  /* embedding, norm, output */
+  for (uint32_t i = 0; i < 3; i++) assert_true(lnl_load_extent(e, i, &in_file[i]));
+  assert_int_equal(lnl_load_ahead(e, true), LNL_OK);
+  uint64_t total = 0;
+  uint32_t count = 0, back = 0, last_two = 0;
+  for (; lnl_load_extent(e, count, &extent); before = extent, count++) {
+    total += extent.bytes;
+    back += extent.offset < before.offset;
+    if (count == 0) assert_int_equal(extent.offset, in_file[0].offset);
+    if (extent.offset == in_file[1].offset || extent.offset == in_file[2].offset) last_two += count;
+  }
+  assert_int_equal(count, e->model.weight_count);
+  assert_int_equal(last_two, (count - 1) + (count - 2));
+  assert_int_equal(total, lnl_get_info(e).weight_bytes);
+  assert_int_equal(back, 1); /* to output_norm; all else rises */
+  assert_int_equal(lnl_load_next(e), LNL_NEED_BYTES);
+  assert_int_equal(lnl_load_ahead(e, true), LNL_BAD_STATE);
+  lnl_close(e);
+  free(file.data);
 }
 
 /* Quantised matrices, those packed while they load among them; row counts that
@@ -461,6 +508,7 @@ static void test_each_allocation_failed_in_turn(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_logits_do_not_depend_on_how_bytes_or_tokens_are_cut),
+      cmocka_unit_test(test_the_order_of_layers),
       cmocka_unit_test(test_the_same_of_every_block_type),
       cmocka_unit_test(test_the_same_of_every_cache_type),
       cmocka_unit_test(test_quantised_caches_stay_near),

@@ -58,6 +58,7 @@ test('plan options: defaults, and each bad value is named', () => {
       chunk: 0,
       allLogits: false,
       embeddings: false,
+      overlap: false,
       module: 'auto',
       threads: 0,
       host: {},

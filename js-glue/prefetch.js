@@ -1,0 +1,123 @@
+// Reads ahead of the core, in the order in which it wants the weights: those
+// that lie side by side are one run, runs are cut into segments, and several
+// segments are on their way at once where the source allows it.
+import { LinealError, abortable } from './errors.js';
+
+const SEGMENT_BYTES = 1024 * 1024;
+// Bytes between two weights up to here are read over; beyond, they are left out.
+const MAX_GAP_BYTES = 64 * 1024;
+
+/** @typedef {{ part: number, offset: number, bytes: number }} Extent of a file */
+
+/**
+ * @typedef {object} Segment
+ * @property {number} part
+ * @property {number} offset
+ * @property {number} length
+ * @property {Uint8Array} [held] its bytes, if they are here already
+ * @property {Promise<Uint8Array>} [arrived]
+ */
+
+/**
+ * Neighbours in the order that lie side by side in a file too, as one.
+ * @param {readonly Extent[]} extents
+ * @returns {Extent[]}
+ */
+export function runsOf(extents) {
+  /** @type {Extent[]} */ const runs = [];
+  for (const extent of extents) {
+    const last = runs.at(-1);
+    const gap = last?.part === extent.part ? extent.offset - (last.offset + last.bytes) : NaN;
+    if (last && gap >= 0 && gap <= MAX_GAP_BYTES) last.bytes += gap + extent.bytes;
+    else runs.push({ ...extent });
+  }
+  return runs;
+}
+
+/**
+ * @param {readonly Extent[]} runs
+ * @param {readonly ({ offset: number, bytes: Uint8Array } | undefined)[]} held what is here of each part
+ * @returns {Segment[]}
+ */
+function segmentsOf(runs, held) {
+  /** @type {Segment[]} */ const segments = [];
+  for (const { part, offset, bytes } of runs) {
+    const here = held[part];
+    const from = here?.offset ?? Infinity;
+    const to = here ? here.offset + here.bytes.length : Infinity;
+    for (let at = offset, end = offset + bytes; at < end; ) {
+      const inside = at >= from && at < to;
+      const next = Math.min(at + SEGMENT_BYTES, end, inside ? to : at < from ? from : Infinity);
+      /** @type {Segment} */ const segment = { part, offset: at, length: next - at };
+      if (here && inside) segment.held = here.bytes.slice(at - from, next - from);
+      segments.push(segment);
+      at = next;
+    }
+  }
+  return segments;
+}
+
+export class Prefetcher {
+  #sources;
+  #segments;
+  #signal;
+  #at = 0;
+
+  /**
+   * @param {readonly import('./source.js').Source[]} sources of all parts
+   * @param {readonly Extent[]} extents in the order in which they will be taken
+   * @param {readonly ({ offset: number, bytes: Uint8Array } | undefined)[]} held what was read of each part already
+   * @param {AbortSignal} signal
+   */
+  constructor(sources, extents, held, signal) {
+    this.#sources = sources;
+    this.#segments = segmentsOf(runsOf(extents), held);
+    this.#signal = signal;
+  }
+
+  /**
+   * 1 to `length` bytes at that place, which is never before the last one in the order; none: the file ends there.
+   * @param {number} part @param {number} offset @param {number} length
+   * @returns {Promise<Uint8Array>}
+   */
+  async take(part, offset, length) {
+    const segments = this.#segments;
+    let i = this.#at;
+    const holds = (/** @type {Segment} */ s) =>
+      s.part === part && offset >= s.offset && offset < s.offset + s.length;
+    while (i < segments.length && !holds(segments[i])) i++;
+    if (i === segments.length)
+      throw new LinealError('INTERNAL', `no weight is expected at byte ${offset} of part ${part + 1}`);
+    for (; this.#at < i; this.#at++) segments[this.#at] = { part: -1, offset: 0, length: 0 }; // its bytes may go
+    const { rangeRead, parallelReads = 1 } = this.#sources[part];
+    const ahead = rangeRead ? parallelReads : 1;
+    for (let k = i; k < Math.min(i + ahead, segments.length); k++) {
+      const segment = segments[k];
+      // Another part may not take several reads at once.
+      if (segment.arrived || (k > i && segment.part !== part)) continue;
+      segment.arrived = this.#read(segment);
+      segment.arrived.catch(() => {}); // it is heard when its turn comes
+    }
+    const bytes = await /** @type {Promise<Uint8Array>} */ (segments[i].arrived);
+    const from = offset - segments[i].offset;
+    return bytes.subarray(from, from + length);
+  }
+
+  /**
+   * All of a segment, less only where the file ends.
+   * @param {Segment} segment
+   */
+  async #read({ part, offset, length, held }) {
+    if (held) return held;
+    const source = this.#sources[part];
+    const all = new Uint8Array(length);
+    let filled = 0;
+    while (filled < length) {
+      const bytes = await abortable(source.read(offset + filled, length - filled, this.#signal), this.#signal);
+      if (bytes.length === 0) break;
+      all.set(bytes, filled);
+      filled += bytes.length;
+    }
+    return all.subarray(0, filled);
+  }
+}

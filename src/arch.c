@@ -105,7 +105,7 @@ static void tune_gemma2(key_reader *r, lnl_model *model) {
   tune_gemma(r, model);
   read_window(r, model, 2, 4096);
   read_window_base(r, model);
-  if (hp->n_layer == 46) hp->attn_scale = 1.0f / sqrtf((float)(hp->d_model / hp->n_head)); /* 27B */
+  if (hp->n_layer == 46) hp->attn_scale = 1.0f / sqrtf((float)hp->d_model / (float)hp->n_head); /* 27B */
   hp->attn_softcap = key_float(r, "attn_logit_softcapping", 50.0f);
   hp->logit_softcap = key_float(r, "final_logit_softcapping", 30.0f);
 }
@@ -116,7 +116,7 @@ static void tune_gemma3(key_reader *r, lnl_model *model) {
   hp->rope[ROPE_WINDOWED] = (rope_params){.base = 10000.0f, .scale = 1, .magnitude = 1};
   read_window(r, model, 6, 0);
   read_window_base(r, model);
-  if (hp->n_layer == 62) hp->attn_scale = 1.0f / sqrtf((float)(hp->d_model / hp->n_head)); /* 27B */
+  if (hp->n_layer == 62) hp->attn_scale = 1.0f / sqrtf((float)hp->d_model / (float)hp->n_head); /* 27B */
   hp->logit_softcap = key_float(r, "final_logit_softcapping", 0);
 }
 

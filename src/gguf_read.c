@@ -94,7 +94,7 @@ static bool read_integer(gguf_type type, const uint8_t *at, bool *negative, uint
   uint32_t bytes = gguf_scalar_bytes(type);
   bool is_signed = type == GGUF_I8 || type == GGUF_I16 || type == GGUF_I32 || type == GGUF_I64;
   bool is_unsigned = type == GGUF_U8 || type == GGUF_U16 || type == GGUF_U32 || type == GGUF_U64;
-  if (!is_signed && !is_unsigned && type != GGUF_BOOL) return false;
+  if (bytes == 0 || (!is_signed && !is_unsigned && type != GGUF_BOOL)) return false;
   uint64_t raw = 0;
   for (uint32_t i = bytes; i-- > 0;) raw = raw << 8 | at[i];
   if (type == GGUF_BOOL) raw = raw != 0;

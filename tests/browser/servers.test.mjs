@@ -27,7 +27,7 @@ before(async () => {
     const { open } = await import('/js-glue/index.js');
     globalThis.tokensOf = async (source, options) => {
       try {
-        const model = await open(source, { context: 64, ...options });
+        const model = await open(source, { context: 64, cache: false, ...options });
         try {
           return (await model.generate('In the beginning', { maxTokens: 4 }).done).tokens;
         } finally {

@@ -151,9 +151,23 @@ test('thread scripts that cannot be loaded: one thread, and explain says so', { 
   assert.deepEqual(out.tokens, expected.tokens);
 });
 
+/** Once those of the tests before have ended: no change for half a second. */
+async function settledWorkerCount() {
+  let count = workerCount();
+  for (let quiet = 0; quiet < 5; quiet++) {
+    await new Promise((resolve) => {
+      setTimeout(resolve, 100);
+    });
+    const now = workerCount();
+    if (now !== count) quiet = 0;
+    count = now;
+  }
+  return count;
+}
+
 test('closed models leave no worker', { skip: skip || (process.platform !== 'linux' && 'needs /proc') }, async () => {
   for (let round = 0; round < 3; round++) {
-    const before = workerCount();
+    const before = await settledWorkerCount();
     await inPage(
       pages.isolated,
       async ({ open: openModel }, options) => {

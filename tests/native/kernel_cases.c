@@ -150,8 +150,8 @@ static lnl_status case_softcap(lnl_error *error) {
       variants[v](x, x, n, cap);
       for (uint32_t i = 0; i < n; i++) {
         const double expected = (double)cap * tanh((double)given[i] / (double)cap);
-        CHECK(fabs((double)x[i] - expected) <= 8e-7 * fabs(expected) + 1e-30, "%s softcap(%g) = %g, expected %g",
-              variant_names[v], (double)given[i], (double)x[i], expected);
+        CHECK(fabs((double)x[i] - expected) <= 8e-7 * fabs(expected) + 1e-30,
+              "%s softcap(%g) = %g, expected %g", variant_names[v], (double)given[i], (double)x[i], expected);
       }
       case_free_all();
     }

@@ -2,8 +2,6 @@
 
 #include <math.h>
 
-#include "fmt.h"
-
 /* Roles by groups, for the lists of the rows. A list ends with END. */
 #define END       ROLE_COUNT
 #define EMBED     ROLE_TOKEN_EMBD, ROLE_OUTPUT_NORM
@@ -38,9 +36,7 @@ static void read_window(key_reader *r, lnl_model *model, uint32_t period, uint32
   if (hp->window == 0) return;
   /* An array here says the same once more. */
   gguf_value value;
-  char key[96];
-  fmt_print(key, sizeof key, "%s.attention.sliding_window_pattern", r->prefix);
-  if (gguf_find(r->file, key, &value) && value.type != GGUF_ARRAY)
+  if (key_find(r, "attention.sliding_window_pattern", &value) && value.type != GGUF_ARRAY)
     period = key_count_or_none(r, "attention.sliding_window_pattern", UINT32_MAX / 2);
   for (uint32_t i = 0; i < hp->n_layer; i++)
     model->layers[i].windowed = period == 0 || i % period < period - 1;

@@ -6,6 +6,14 @@
 #define LINEAR(text, ROLE)                                                                                   \
   {.name = (text), .weight = ROLE_##ROLE, .bias = ROLE_##ROLE##_BIAS, .scale = ROLE_##ROLE##_SCALE}
 
+#define ROUTED(text, ROLE)                                                                                   \
+  {.name = (text),                                                                                           \
+   .weight = ROLE_##ROLE,                                                                                    \
+   .bias = ROLE_##ROLE##_BIAS,                                                                               \
+   .scale = ROLE_##ROLE##_SCALE,                                                                             \
+   .rows = ROWS_ROUTED}
+#define BARE(text, ROLE) {.name = (text), .weight = ROLE_##ROLE, .bias = NO_ROLE, .scale = NO_ROLE}
+
 static bool has(const plan_builder *b, weight_role role, uint32_t layer) {
   return model_weight(b->model, role, layer) != NULL;
 }
@@ -127,9 +135,7 @@ static int32_t attention(plan_builder *b, uint32_t layer, int32_t x, const rope_
 
 /* The gated short convolution of LFM2. */
 static int32_t convolution(plan_builder *b, uint32_t layer, int32_t x) {
-  static const plan_linear
-      in = {.name = "conv_in", .weight = ROLE_CONV_IN, .bias = NO_ROLE, .scale = NO_ROLE},
-      out = {.name = "conv_out", .weight = ROLE_CONV_OUT, .bias = NO_ROLE, .scale = NO_ROLE};
+  static const plan_linear in = BARE("conv_in", CONV_IN), out = BARE("conv_out", CONV_OUT);
   plan_step conv = plan_step_of(OP_SHORT_CONV, layer);
   conv.in0 = plan_apply(b, &in, layer, x);
   conv.out = f32_value(b, "conv", ROWS_TOKENS, hparams(b)->d_model);
@@ -142,16 +148,13 @@ static int32_t convolution(plan_builder *b, uint32_t layer, int32_t x) {
 
 /* gate <- act(gate) * up, or act(gate) where up is NO_VALUE. */
 static void activate(plan_builder *b, uint32_t layer, int32_t gate, int32_t up) {
-  static const plan_op gated[] = {[FFN_SILU] = OP_SILU_MUL,
-                                  [FFN_GELU] = OP_GELU_MUL,
-                                  [FFN_SWIGLU_OAI] = OP_SWIGLU_OAI,
-                                  [FFN_RELU_SQR] = OP_RELU_SQR},
-                       plain[] = {[FFN_SILU] = OP_SILU_MUL,
-                                  [FFN_GELU] = OP_GELU,
-                                  [FFN_SWIGLU_OAI] = OP_SWIGLU_OAI,
-                                  [FFN_RELU_SQR] = OP_RELU_SQR};
-  const ffn_act act = b->model->arch->act;
-  plan_step step = plan_step_of(up == NO_VALUE ? plain[act] : gated[act], layer);
+  static const plan_op ops[] = {[FFN_SILU] = OP_SILU_MUL,
+                                [FFN_GELU] = OP_GELU_MUL,
+                                [FFN_SWIGLU_OAI] = OP_SWIGLU_OAI,
+                                [FFN_RELU_SQR] = OP_RELU_SQR};
+  plan_op op = ops[b->model->arch->act];
+  if (op == OP_GELU_MUL && up == NO_VALUE) op = OP_GELU;
+  plan_step step = plan_step_of(op, layer);
   step.out = step.in0 = gate;
   step.in1 = up;
   plan_emit(b, step);
@@ -160,9 +163,8 @@ static void activate(plan_builder *b, uint32_t layer, int32_t gate, int32_t up) 
 /* Scales that come with a matrix count where llama.cpp applies them, and always
  * for a type whose values need them. */
 static plan_linear with_scale(const plan_builder *b, plan_linear linear, uint32_t layer, bool counts) {
-  enum { TYPE_NVFP4_ID = 40 };
   const lnl_weight *w = model_weight(b->model, linear.weight, layer);
-  if (!counts && w && w->form->type != TYPE_NVFP4_ID) linear.scale = NO_ROLE;
+  if (!counts && w && w->form->type != TYPE_NVFP4) linear.scale = NO_ROLE;
   /* In attention the scale of a matrix comes before its bias, here after it. */
   linear.bias_first = true;
   return linear;
@@ -192,11 +194,9 @@ static int32_t dense(plan_builder *b, uint32_t layer, int32_t x) {
 
 /* The expert that sees every token: added to y. */
 static void shared_expert(plan_builder *b, uint32_t layer, int32_t x, int32_t y) {
-  static const plan_linear
-      gate = {.name = "shared_gate", .weight = ROLE_SHARED_GATE, .bias = NO_ROLE, .scale = NO_ROLE},
-      up = {.name = "shared_up", .weight = ROLE_SHARED_UP, .bias = NO_ROLE, .scale = NO_ROLE},
-      down = {.name = "shared_down", .weight = ROLE_SHARED_DOWN, .bias = NO_ROLE, .scale = NO_ROLE},
-      router = {.name = "shared_router", .weight = ROLE_SHARED_ROUTER, .bias = NO_ROLE, .scale = NO_ROLE};
+  static const plan_linear gate = BARE("shared_gate", SHARED_GATE), up = BARE("shared_up", SHARED_UP),
+                           down = BARE("shared_down", SHARED_DOWN),
+                           router = BARE("shared_router", SHARED_ROUTER);
   if (!has(b, ROLE_SHARED_UP, layer)) return;
   int32_t hidden = plan_apply(b, &gate, layer, x), times = plan_apply(b, &up, layer, x);
   activate(b, layer, hidden, times);
@@ -212,9 +212,8 @@ static int32_t experts(plan_builder *b, uint32_t layer, int32_t x) {
   const lnl_hparams *hp = hparams(b);
   static const plan_linear router = {
       .name = "router", .weight = ROLE_ROUTER, .bias = ROLE_ROUTER_BIAS, .scale = NO_ROLE};
-  static const plan_linear gate_row = LINEAR("expert_gate", EXPERT_GATE),
-                           up_row = LINEAR("expert_up", EXPERT_UP),
-                           down_row = LINEAR("expert_down", EXPERT_DOWN);
+  static const plan_linear gate = ROUTED("expert_gate", EXPERT_GATE), up = ROUTED("expert_up", EXPERT_UP),
+                           down = ROUTED("expert_down", EXPERT_DOWN);
   plan_step route = plan_step_of(OP_ROUTE, layer);
   route.in0 = plan_apply(b, &router, layer, x);
   route.out = f32_value(b, "routes", ROWS_TOKENS, 2 * hp->n_expert_used);
@@ -226,11 +225,6 @@ static int32_t experts(plan_builder *b, uint32_t layer, int32_t x) {
   gather.in0 = x;
   gather.in1 = route.out;
   plan_emit(b, gather);
-  plan_linear gate = with_scale(b, gate_row, layer, true), up = with_scale(b, up_row, layer, true),
-              down = with_scale(b, down_row, layer, true);
-  /* Here the scale comes first again. */
-  gate.bias_first = up.bias_first = down.bias_first = false;
-  gate.rows = up.rows = down.rows = ROWS_ROUTED;
   int32_t hidden = plan_apply_experts(b, &gate, layer, gather.out, route.in1);
   int32_t times = plan_apply_experts(b, &up, layer, gather.out, route.in1);
   activate(b, layer, hidden, times);

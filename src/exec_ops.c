@@ -158,26 +158,26 @@ void op_expert_sum(const lnl_exec *x, const operands *o) {
   }
 }
 
-/* The expert that a routed row belongs to. */
-static uint32_t expert_of(const uint32_t *first, uint32_t row) {
+/* Calls of f with each of this thread's routed rows and the number of its expert. */
+static void each_routed(const lnl_exec *x, const operands *o,
+                        void (*f)(float *y, uint32_t n, const float *w, uint32_t expert)) {
+  const uint32_t *first = exec_u32(x, o->in1, 0);
   uint32_t e = 0;
-  while (first[e + 1] <= row) e++;
-  return e;
-}
-
-void op_expert_bias(const lnl_exec *x, const operands *o) {
   for (uint32_t row = o->begin; row < o->end; row++) {
-    const uint32_t e = expert_of(exec_u32(x, o->in1, 0), row);
-    vec_add(exec_f32(x, o->out, row), floats_of(o->weight) + (size_t)e * o->out->cols, o->out->cols);
+    while (first[e + 1] <= row) e++;
+    f(exec_f32(x, o->out, row), o->out->cols, floats_of(o->weight), e);
   }
 }
 
-void op_expert_scale(const lnl_exec *x, const operands *o) {
-  for (uint32_t row = o->begin; row < o->end; row++) {
-    const uint32_t e = expert_of(exec_u32(x, o->in1, 0), row);
-    scale_row(exec_f32(x, o->out, row), o->out->cols, floats_of(o->weight)[e]);
-  }
+static void add_bias_of(float *y, uint32_t n, const float *bias, uint32_t expert) {
+  vec_add(y, bias + (size_t)expert * n, n);
 }
+void op_expert_bias(const lnl_exec *x, const operands *o) { each_routed(x, o, add_bias_of); }
+
+static void scale_by_of(float *y, uint32_t n, const float *scales, uint32_t expert) {
+  scale_row(y, n, scales[expert]);
+}
+void op_expert_scale(const lnl_exec *x, const operands *o) { each_routed(x, o, scale_by_of); }
 
 /* --- short convolution ------------------------------------------------------------- */
 

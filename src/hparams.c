@@ -18,7 +18,7 @@ void key_fail(key_reader *r, lnl_status status, const char *suffix, const char *
   r->status = error_set(r->error, status, "metadata key '%s.%s' %s", r->prefix, suffix, what);
 }
 
-static bool find(const key_reader *r, const char *suffix, gguf_value *value) {
+bool key_find(const key_reader *r, const char *suffix, gguf_value *value) {
   char key[KEY_BYTES];
   key_name(r, suffix, key);
   return gguf_find(r->file, key, value);
@@ -46,7 +46,7 @@ uint32_t key_count_or_none(key_reader *r, const char *suffix, uint32_t max) {
 
 uint32_t key_count(key_reader *r, const char *suffix, uint32_t max, uint32_t fallback) {
   gguf_value value;
-  if (!find(r, suffix, &value)) {
+  if (!key_find(r, suffix, &value)) {
     if (fallback == 0) key_fail(r, LNL_MISSING_KEY, suffix, "is missing");
     return fallback;
   }
@@ -57,7 +57,7 @@ uint32_t key_count(key_reader *r, const char *suffix, uint32_t max, uint32_t fal
 
 uint32_t key_count_at(key_reader *r, const char *suffix, uint32_t index, uint32_t max, uint32_t fallback) {
   gguf_value value;
-  if (!find(r, suffix, &value) || value.type != GGUF_ARRAY) return key_count(r, suffix, max, fallback);
+  if (!key_find(r, suffix, &value) || value.type != GGUF_ARRAY) return key_count(r, suffix, max, fallback);
   char key[KEY_BYTES];
   key_name(r, suffix, key);
   uint64_t n = 0;
@@ -120,7 +120,7 @@ static void read_rope(key_reader *r, lnl_model *model) {
   hp->n_rot = key_count(r, "rope.dimension_count", MAX_DIM, hp->d_head);
   if (hp->n_rot > hp->d_head || hp->n_rot % 2) {
     gguf_value value;
-    if (find(r, "rope.dimension_count", &value)) {
+    if (key_find(r, "rope.dimension_count", &value)) {
       key_fail(r, LNL_GGUF_LIMIT, "rope.dimension_count", "must be even and at most the head size");
     } else {
       key_fail(r, LNL_GGUF_LIMIT, "attention.key_length", "must be even where all of a head is rotated");

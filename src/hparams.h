@@ -13,6 +13,7 @@ typedef struct key_reader {
   lnl_status status;
 } key_reader;
 
+bool key_find(const key_reader *r, const char *suffix, gguf_value *value);
 void key_fail(key_reader *r, lnl_status status, const char *suffix, const char *what);
 /* An integer in 1..max, or the fallback when the key is absent (0: required). */
 uint32_t key_count(key_reader *r, const char *suffix, uint32_t max, uint32_t fallback);

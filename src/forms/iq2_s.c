@@ -21,11 +21,7 @@ VEC_INLINE void codes_by(const uint8_t *w, int8_t *code, const iq_put put, const
 }
 IQ_BLOCK_CODES(iq2_put)
 static inline void block_scales_scalar(const uint8_t *w, float *scale, float *min) {
-  const float d = load_half(w);
-  for (int j = 0; j < BLOCK / SUB; j++) {
-    scale[j] = d * (0.5f + (float)(w[SCALES_AT + j / 2] >> (j % 2 * 4) & 15)) * 0.25f;
-    min[j] = 0;
-  }
+  iq2_scales(load_half(w), w + SCALES_AT, scale, min);
 }
 #define block_scales block_scales_scalar
 

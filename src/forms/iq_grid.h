@@ -36,6 +36,14 @@ static inline uint32_t iq_signs(uint32_t seven) {
 /* Those of 16 values, two such fields. */
 static inline uint32_t iq_signs_16(uint32_t fields) { return iq_signs(fields) | iq_signs(fields >> 7) << 8; }
 
+/* IQ2_XS, IQ2_S: a scale of 4 bits for each 16 of 256 values. */
+static inline void iq2_scales(float d, const uint8_t *scales, float *scale, float *min) {
+  for (int j = 0; j < 16; j++) {
+    scale[j] = d * (0.5f + (float)(scales[j / 2] >> (j % 2 * 4) & 15)) * 0.25f;
+    min[j] = 0;
+  }
+}
+
 /* IQ2: the values of two entries, negative where the bit is 1. */
 static inline void iq2_put_scalar(int8_t *out, const uint16_t *entry, uint32_t bits,
                                   const iq_levels *levels) {

@@ -107,15 +107,6 @@ typedef struct k_masks {
   v128_t nibble[3], sixteen;
 } k_masks;
 
-VEC_INLINE v128_t dot_step(v128_t sum, v128_t codes, v128_t a, const vec_mode mode) {
-#if LNL_VEC == 2
-  if (mode == VEC_I32) return vec_relaxed_dot_i32(a, codes, sum);
-  if (mode == VEC_I16) return wasm_i16x8_add(sum, vec_relaxed_dot_i16(a, codes));
-#endif
-  (void)mode;
-  return wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(codes, a));
-}
-
 /* The codes of a vector, that of values 4 g .. 4 g + 3 of two sub-blocks, for the
  * first (and in VEC_WIDE the second) part of a sub-block's activations. */
 VEC_INLINE v128_t k_codes(v128_t v, const v128_t *top, const int g, const int sub, const int part,
@@ -234,7 +225,7 @@ VEC_INLINE void k_dot(const uint8_t *w, const uint8_t *a, float *out, size_t blo
               VEC_UNROLL for (int part = 0; part < RECORD_SUB(mode) / 32; part++) {
             const v128_t x_t = wasm_v128_load32_splat(x + sub * RECORD_SUB(mode) + 32 * part + 4 * g);
             v128_t *s = &sum[2 * sub + h];
-            *s = dot_step(*s, k_codes(v, top[h], g, sub, part, &mask, mode, five), x_t, mode);
+            *s = x8_dot_step(*s, k_codes(v, top[h], g, sub, part, &mask, mode, five), x_t, mode);
             VEC_KEEP(*s);
           }
         }
@@ -256,9 +247,9 @@ VEC_INLINE void k_dot(const uint8_t *w, const uint8_t *a, float *out, size_t blo
               VEC_UNROLL for (uint32_t t = 0; t < n; t++) {
                 const v128_t x_t = wasm_v128_load32_splat(x + t * RECORD_BYTES(mode) +
                                                           sub * RECORD_SUB(mode) + 32 * part + 4 * g);
-                sum[2 * t] = dot_step(sum[2 * t], c0, x_t, mode);
+                sum[2 * t] = x8_dot_step(sum[2 * t], c0, x_t, mode);
                 VEC_KEEP(sum[2 * t]);
-                sum[2 * t + 1] = dot_step(sum[2 * t + 1], c1, x_t, mode);
+                sum[2 * t + 1] = x8_dot_step(sum[2 * t + 1], c1, x_t, mode);
                 VEC_KEEP(sum[2 * t + 1]);
               }
             }
@@ -267,12 +258,7 @@ VEC_INLINE void k_dot(const uint8_t *w, const uint8_t *a, float *out, size_t blo
         }
       }
     }
-    VEC_UNROLL for (uint32_t h = 0; h < 2; h++) {
-      v128_t factor = vec_half_any(wasm_i32x4_shl(wasm_i32x4_load16x4(w + 8 * h), 16), &half);
-      if (mode == VEC_WIDE) factor = wasm_f32x4_mul(factor, exact);
-      VEC_UNROLL for (uint32_t t = 0; t < n; t++) total[2 * t + h] =
-          vec_madd(acc[2 * t + h], factor, total[2 * t + h]);
-    }
+    x8_add_super(total, acc, w, n, mode, &half, exact);
   }
   VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++) wasm_v128_store(out + 4 * i, total[i]);
 }

@@ -51,16 +51,6 @@ VEC_INLINE void nibbles_prepare(uint8_t *record, size_t step, lnl_q8 x, size_t b
   }
 }
 
-/* sums + codes x activations, for 4 rows. */
-VEC_INLINE v128_t dot_step(v128_t sum, v128_t codes, v128_t a, const vec_mode mode) {
-#if LNL_VEC == 2
-  if (mode == VEC_I32) return vec_relaxed_dot_i32(a, codes, sum);
-  if (mode == VEC_I16) return wasm_i16x8_add(sum, vec_relaxed_dot_i16(a, codes));
-#endif
-  (void)mode;
-  return wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(codes, a));
-}
-
 typedef struct code_masks {
   v128_t nibble[3];
 } code_masks;
@@ -93,9 +83,9 @@ VEC_INLINE void nibbles_dot(const uint8_t *w, const uint8_t *a, float *out, size
         const v128_t rows_4 = codes_of(w + codes_at + 32 * j + 16, part, &mask, mode);
         VEC_UNROLL for (uint32_t t = 0; t < n; t++) {
           const v128_t x = wasm_v128_load32_splat(a + t * RECORD_BYTES(mode) + 16 * part + 4 * j);
-          sum[2 * t] = dot_step(sum[2 * t], rows_0, x, mode);
+          sum[2 * t] = x8_dot_step(sum[2 * t], rows_0, x, mode);
           VEC_KEEP(sum[2 * t]);
-          sum[2 * t + 1] = dot_step(sum[2 * t + 1], rows_4, x, mode);
+          sum[2 * t + 1] = x8_dot_step(sum[2 * t + 1], rows_4, x, mode);
           VEC_KEEP(sum[2 * t + 1]);
         }
       }

@@ -126,12 +126,7 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
       }
       codes += 256, scales += 16, x += X8_BYTES_SIZE(32, mode), start += 8, d += 4;
     }
-    VEC_UNROLL for (uint32_t h = 0; h < 2; h++) {
-      v128_t factor = vec_half_any(wasm_i32x4_shl(wasm_i32x4_load16x4(w + 8 * h), 16), &half);
-      if (mode == VEC_WIDE) factor = wasm_f32x4_mul(factor, exact);
-      VEC_UNROLL for (uint32_t t = 0; t < n; t++) total[2 * t + h] =
-          vec_madd(acc[2 * t + h], factor, total[2 * t + h]);
-    }
+    x8_add_super(total, acc, w, n, mode, &half, exact);
   }
   VEC_UNROLL for (uint32_t i = 0; i < 2 * n; i++) wasm_v128_store(out + 4 * i, total[i]);
 }

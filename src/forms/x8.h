@@ -146,6 +146,28 @@ VEC_INLINE void x8_finish(float *out, const v128_t *acc, v128_t seen, const uint
       wasm_v128_store(out + 4 * i, wasm_v128_or(acc[i], nan[i % 2]));
 }
 
+/* sums + codes x activations, for 4 rows. */
+VEC_INLINE v128_t x8_dot_step(v128_t sum, v128_t codes, v128_t a, const vec_mode mode) {
+#if LNL_VEC == 2
+  if (mode == VEC_I32) return vec_relaxed_dot_i32(a, codes, sum);
+  if (mode == VEC_I16) return wasm_i16x8_add(sum, vec_relaxed_dot_i16(a, codes));
+#endif
+  (void)mode;
+  return wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(codes, a));
+}
+
+/* total += acc x the factors (halves of 8 rows in order) of a super-block; `exact`
+ * undoes what products are too large by in VEC_WIDE. */
+VEC_INLINE void x8_add_super(v128_t *total, const v128_t *acc, const uint8_t *factors, const uint32_t n,
+                             const vec_mode mode, const vec_half *half, v128_t exact) {
+  VEC_UNROLL for (uint32_t h = 0; h < 2; h++) {
+    v128_t factor = vec_half_any(wasm_i32x4_shl(wasm_i32x4_load16x4(factors + 8 * h), 16), half);
+    if (mode == VEC_WIDE) factor = wasm_f32x4_mul(factor, exact);
+    VEC_UNROLL for (uint32_t t = 0; t < n; t++) total[2 * t + h] =
+        vec_madd(acc[2 * t + h], factor, total[2 * t + h]);
+  }
+}
+
 /* dot_<n> of an x8_kernel from dot(w, a, acc, blocks, n, mode). */
 #define X8_FUNCTION(dot, n, mode)                                                                            \
   static VEC_NOINLINE void dot##_##n##_##mode(const uint8_t *w, const uint8_t *a, float *acc,                \

@@ -135,20 +135,6 @@ static void phi3_specials_swallow_white_space(void **state) {
 
 /* --- splitting ------------------------------------------------------------------------- */
 
-static void expect_split(tok_split_kind kind, const char *text, const char *wanted) {
-  char out[512];
-  size_t used = 0;
-  tok_splitter splitter;
-  splitter_init(&splitter, kind, (lnl_span){(const uint8_t *)text, strlen(text)});
-  for (lnl_span word; splitter_next(&splitter, &word);) {
-    memcpy(out + used, word.data, word.bytes);
-    used += word.bytes;
-    out[used++] = '|';
-  }
-  out[used] = 0;
-  assert_string_equal(out, wanted);
-}
-
 static void split_families(void **state) {
   (void)state;
   const char *mixed = "I'll say 12345 x's\n\n  (ok)!\r\n\t\tend  ";

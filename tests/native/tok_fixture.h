@@ -360,4 +360,19 @@ static inline uint64_t cost(const tok *t, const char *part, size_t count, uint32
   return steps;
 }
 
+/* The words that a text is split into, each followed by a bar. */
+static inline void expect_split(tok_split_kind kind, const char *text, const char *wanted) {
+  char out[512];
+  size_t used = 0;
+  tok_splitter splitter;
+  splitter_init(&splitter, kind, (lnl_span){(const uint8_t *)text, strlen(text)});
+  for (lnl_span word; splitter_next(&splitter, &word);) {
+    memcpy(out + used, word.data, word.bytes);
+    used += word.bytes;
+    out[used++] = '|';
+  }
+  out[used] = 0;
+  assert_string_equal(out, wanted);
+}
+
 #endif

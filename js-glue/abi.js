@@ -4,7 +4,7 @@
 // memory is taken anew after each call, because each call may grow it.
 import { LinealError } from './errors.js';
 
-const ABI_VERSION = 3;
+const ABI_VERSION = 4;
 
 export const STATUS = /** @type {const} */ ({ OK: 0, NEED_BYTES: 1, MORE: 2, CANCELLED: 3, CONTEXT_FULL: 4 });
 export const TEXT = /** @type {const} */ ({
@@ -38,6 +38,9 @@ const NUMBER_NAMES = /** @type {const} */ ([
   'headerBytes',
   'maxPieceBytes',
   'nEmbd',
+  'streamedBytes',
+  'expertHits',
+  'expertMisses',
 ]);
 /** @typedef {typeof NUMBER_NAMES[number]} NumberName */
 const NUMBER = /** @type {Record<NumberName, number>} */ (
@@ -253,7 +256,7 @@ export class Core {
     return this.#call('shard_count', this.#engine) >>> 0;
   }
 
-  /** @param {{ context: number, memory: number, kvType: 'auto' | 'f32' | 'f16' | 'q8_0' | 'q4_0', chunk: number, allLogits: boolean, embeddings: boolean }} options */
+  /** @param {{ context: number, memory: number, kvType: 'auto' | 'f32' | 'f16' | 'q8_0' | 'q4_0', chunk: number, allLogits: boolean, embeddings: boolean, stream?: 'auto' | 'off', streamWindow?: number }} options */
   plan(options) {
     this.#status(
       'plan',
@@ -261,7 +264,8 @@ export class Core {
       options.memory,
       KV_TYPE[options.kvType],
       options.chunk,
-      (options.allLogits ? 1 : 0) | (options.embeddings ? 2 : 0),
+      (options.allLogits ? 1 : 0) | (options.embeddings ? 2 : 0) | (options.stream === 'auto' ? 4 : 0),
+      options.streamWindow ?? 0,
     );
   }
 
@@ -330,6 +334,11 @@ export class Core {
     const filled = fill(this.#bytes(this.#call('need_pointer', this.#engine) >>> 0, bytes));
     if (filled > 0) this.#status('load_fed', filled);
     return filled;
+  }
+
+  /** Whether the need can wait until the next eval asks for it again. */
+  needLater() {
+    return this.#status('need_later') === STATUS.OK;
   }
 
   /** The source ended early: the error that names the tensor and the missing bytes. */

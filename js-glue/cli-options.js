@@ -87,6 +87,11 @@ export const OPTIONS = {
     help: 'memory budget, for example 2GiB or 512MB',
   },
   kv: { type: 'string', value: 'TYPE', help: 'key-value cache: auto, f32, f16, q8_0 or q4_0 (default auto)' },
+  stream: {
+    type: 'string',
+    value: 'MODE',
+    help: 'auto: weights that do not fit are read again for each token; off: never (default auto)',
+  },
   chunk: { type: 'string', value: 'N', parse: positive, help: 'prompt tokens evaluated in one pass' },
   module: { type: 'string', value: 'NAME', help: 'build to run: auto, base or relaxed (default auto)' },
   header: {

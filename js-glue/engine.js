@@ -20,6 +20,10 @@ import { nextTurn } from './turn.js';
 
 /** @typedef {{ id: number, index: number, logprob?: number, text: string }} TokenEvent */
 
+/** Less than this says nothing about the speed of a source. */
+const MEASURABLE_BYTES = 16 * 1024 * 1024;
+/** How long a token that is read from the source may keep others waiting. */
+const TURN_MS = 50;
 const PLAIN_TEXT = { addSpecial: true, parseSpecial: false };
 
 export class Engine {
@@ -105,6 +109,8 @@ export class Engine {
       await engine.#loader.loadWeights();
       engine.#loaded('weights');
       if (!(await started)) explanation = engine.#explanation();
+      // Not asked of the core again: a text would take memory beyond the plan.
+      if (explanation.streaming) addExpected(explanation.streaming, engine.#loader.reading);
       throwIfAborted(context.signal);
       engine.#loaded('threads');
       return { engine, explanation };
@@ -132,6 +138,7 @@ export class Engine {
   #explanation() {
     const explanation = this.#core.json(TEXT.EXPLAIN_JSON);
     explanation.source = this.#loader.stats;
+    if (explanation.streaming) addExpected(explanation.streaming, this.#loader.reading);
     explanation.text = this.#core.text(TEXT.EXPLAIN);
     return explanation;
   }
@@ -319,6 +326,14 @@ export class Engine {
     let decodeMs = 0;
     let counters = { allocCalls: 0, growCalls: 0 };
     const count = () => ({ allocCalls: core.number('allocCalls'), growCalls: core.number('growCalls') });
+    const fetched = () => ({
+      bytes: core.number('streamedBytes'),
+      ms: this.#loader.reading.ms,
+      hits: core.number('expertHits'),
+      misses: core.number('expertMisses'),
+    });
+    const fetchedBefore = fetched();
+    let fetchedByPrompt = fetchedBefore;
     let decoding = 0; // since when
     let failed = false;
 
@@ -331,6 +346,7 @@ export class Engine {
       else if (status === 'full') finish = 'context_full';
       else if (settings.maxTokens === 0) finish = 'length';
       counters = count();
+      fetchedByPrompt = fetched();
       decoding = performance.now();
 
       while (!finish) {
@@ -400,6 +416,7 @@ export class Engine {
           memory: this.#memoryReport(),
           decodeAllocations: after.allocCalls - counters.allocCalls,
           memoryGrows: after.growCalls - counters.growCalls,
+          ...streamingOf(fetchedBefore, fetchedByPrompt, fetched(), tokens.length - 1),
           ...(settings.logprobs ? { logprobs } : {}),
           ...(profiler ? { stats: profiler.stats() } : {}),
         });
@@ -420,12 +437,17 @@ export class Engine {
    * @returns {Promise<'ready' | 'full' | 'aborted'>}
    */
   async #evaluate(signal, profiler) {
+    let lastTurn = performance.now();
     for (;;) {
       if (signal.aborted) return 'aborted';
       const status = profiler ? profiler.eval() : this.#core.eval();
       if (status === STATUS.CONTEXT_FULL) return 'full';
       if (status === STATUS.NEED_BYTES) {
         await this.#loader.feed();
+        if (performance.now() - lastTurn > TURN_MS) {
+          await nextTurn(); // a streamed model's token may take a second
+          lastTurn = performance.now();
+        }
         continue;
       }
       if (status === STATUS.OK) return 'ready';
@@ -601,4 +623,38 @@ function leastLimit(a, b) {
 /** @param {number} count @param {number} ms */
 function rate(count, ms) {
   return count > 0 && ms > 0 ? (count / ms) * 1000 : 0;
+}
+
+/**
+ * What reading alone would allow, as fast as the source was while the weights came.
+ * @param {import('./index.d.ts').Streaming} streaming
+ * @param {{ bytes: number, ms: number }} reading
+ */
+function addExpected(streaming, reading) {
+  const known = reading.bytes >= MEASURABLE_BYTES && reading.ms > 0;
+  streaming.read_bytes_per_s = known ? Math.round((reading.bytes / reading.ms) * 1000) : null;
+  streaming.expected_tokens_per_s =
+    streaming.read_bytes_per_s === null ? null : streaming.read_bytes_per_s / streaming.bytes_per_token;
+}
+
+/**
+ * @typedef {{ bytes: number, ms: number, hits: number, misses: number }} Fetched
+ * @param {Fetched} before
+ * @param {Fetched} prompt after it
+ * @param {Fetched} now
+ * @param {number} decoded tokens
+ * @returns {Pick<GenerationResult, 'streaming'>}
+ */
+function streamingOf(before, prompt, now, decoded) {
+  const uses = now.hits + now.misses - before.hits - before.misses;
+  if (now.bytes === before.bytes && uses === 0) return {};
+  return {
+    streaming: {
+      bytes: now.bytes - before.bytes,
+      readMs: now.ms - before.ms,
+      bytesPerToken: decoded > 0 ? (now.bytes - prompt.bytes) / decoded : 0,
+      decodeReadMs: now.ms - prompt.ms,
+      ...(uses > 0 ? { experts: { uses, hitRate: (now.hits - before.hits) / uses } } : {}),
+    },
+  };
 }

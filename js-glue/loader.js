@@ -29,6 +29,10 @@ export class Loader {
     [];
   #context;
   #closed = false;
+  #streams = false;
+  /** @type {{ part: number, offset: number, bytes: Promise<Uint8Array> } | undefined} being read */ #ahead;
+  /** What feed has read so far, and how long that took. */
+  reading = { bytes: 0, ms: 0 };
 
   /**
    * @param {import('./abi.js').Core} core
@@ -130,11 +134,20 @@ export class Loader {
     }
     onProgress?.({ phase: 'weights', loaded: total, total });
     this.#chunks = [];
+    this.#streams = true; // what is asked for from now on comes in no order, and in exact pieces
     this.#context = { remoteRead: this.#context.remoteRead }; // the signal was for opening
   }
 
   /** Gives the core bytes that it waits for; returns how many. */
   async feed() {
+    const start = performance.now();
+    const fed = await this.#feed();
+    this.reading.bytes += fed;
+    this.reading.ms += performance.now() - start;
+    return fed;
+  }
+
+  async #feed() {
     const { shard, offset, bytes } = this.#core.need();
     const source = this.#sources[shard];
     const { readSync } = source;
@@ -156,9 +169,26 @@ export class Loader {
       });
     }
     if (this.#closed) throw closedError();
+    if (!chunk) return 0;
     if (chunk.length === 0) throw this.#core.loadEnded();
     this.#core.feed(chunk);
     return chunk.length;
+  }
+
+  /**
+   * The bytes; undefined: they are on their way, and the core computes meanwhile.
+   * @param {number} part @param {number} offset @param {number} bytes
+   */
+  async #streamedAt(part, offset, bytes) {
+    const ahead = this.#ahead;
+    this.#ahead = undefined;
+    if (ahead && ahead.part === part && ahead.offset === offset) return ahead.bytes;
+    await ahead?.bytes.catch(() => {}); // given up; one read at a time
+    const reading = this.#sources[part].read(offset, bytes);
+    if (!this.#core.needLater()) return reading;
+    reading.catch(() => {}); // thrown when it is asked for
+    this.#ahead = { part, offset, bytes: reading };
+    return undefined;
   }
 
   /**
@@ -166,6 +196,7 @@ export class Loader {
    * @param {number} part @param {number} offset @param {number} bytes
    */
   async #chunkAt(part, offset, bytes) {
+    if (this.#streams) return this.#streamedAt(part, offset, bytes);
     let chunk = this.#chunks[part];
     if (!chunk || offset < chunk.offset || offset >= chunk.offset + chunk.bytes.length) {
       this.#chunks.fill(undefined, 0, part + 1); // let it go before the next one comes

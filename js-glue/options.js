@@ -13,6 +13,8 @@ import { LinealError, badArgument } from './errors.js';
  * @property {number} chunk 0: the default
  * @property {boolean} allLogits
  * @property {boolean} embeddings
+ * @property {'auto' | 'off'} stream
+ * @property {number} streamWindow bytes; 0: the default
  * @property {'auto' | 'base' | 'relaxed'} module
  * @property {number} threads 0: the core chooses
  * @property {Partial<import('./index.d.ts').HostCapabilities>} host
@@ -29,6 +31,8 @@ const PLAN_KEYS = [
   'chunk',
   'allLogits',
   'embeddings',
+  'stream',
+  'streamWindow',
   'module',
   'threads',
   'host',
@@ -122,6 +126,8 @@ export function planOptions(options = {}) {
     chunk,
     allLogits,
     embeddings,
+    stream = 'auto',
+    streamWindow,
     module = 'auto',
     threads = 'auto',
     wasmBaseUrl,
@@ -135,6 +141,8 @@ export function planOptions(options = {}) {
     chunk: chunk === undefined ? 0 : whole('chunk', chunk, 1, 2 ** 20),
     allLogits: flag('allLogits', allLogits, false),
     embeddings: flag('embeddings', embeddings, false),
+    stream: oneOf('stream', stream, ['auto', 'off']),
+    streamWindow: streamWindow === undefined ? 0 : parseByteSize(streamWindow),
     module: oneOf('module', module, ['auto', 'base', 'relaxed']),
     threads: threads === 'auto' ? 0 : whole('threads', threads, 1, 2 ** 16),
     host: hostOptions(options.host),

@@ -1,6 +1,7 @@
 /* The memory table: what every scope will take, whether it fits, and what
  * could be done if it does not. */
 #include <stdarg.h>
+#include <stdlib.h>
 
 #include "engine.h"
 
@@ -20,11 +21,11 @@ static uint64_t limit_of(const lnl_engine *e) {
   return limit;
 }
 
-/* The total when the scopes that can be chosen take these bytes. */
-static uint64_t total_with(const lnl_engine *e, uint64_t weights, uint64_t kv, uint64_t slab,
-                           uint64_t scratch) {
-  uint64_t tables = e->budget.planned.tables - engine_early_table_bytes(e);
-  uint64_t blocks[] = {tables, weights, e->budget.planned.staging, kv, slab, scratch, mem_headroom_bytes()};
+/* The total when the scopes take these bytes. */
+static uint64_t total_of(const lnl_engine *e, const lnl_memory *m) {
+  uint64_t tables = m->tables - engine_early_table_bytes(e);
+  uint64_t blocks[] = {tables, m->weights, m->staging, m->window,
+                       m->kv,  m->slab,    m->scratch, mem_headroom_bytes()};
   return mem_plan_host_bytes(blocks, sizeof blocks / sizeof *blocks);
 }
 
@@ -39,13 +40,20 @@ static uint64_t slab_with_chunk(const lnl_engine *e, uint32_t chunk) {
   return slab;
 }
 
-/* The total with another context and cache type. */
+/* The total with another context and cache type; where weights are streamed, with
+ * no more of them resident than must be. */
 static uint64_t total_at(const lnl_engine *e, uint32_t n_ctx, kv_type kv) {
-  const lnl_memory *m = &e->budget.planned;
-  uint64_t slab = slab_with_chunk(e, u32_min(e->chunk_wish, n_ctx));
+  lnl_memory m = e->budget.planned;
+  m.slab = slab_with_chunk(e, u32_min(e->chunk_wish, n_ctx));
   uint64_t history = align_up((uint64_t)e->options.n_ctx * sizeof(int32_t), MEM_ALIGN);
-  uint64_t scratch = m->scratch - history + align_up((uint64_t)n_ctx * sizeof(int32_t), MEM_ALIGN);
-  return total_with(e, m->weights, kv_bytes(&e->model.hp, kv, n_ctx), slab, scratch);
+  m.scratch = m.scratch - history + align_up((uint64_t)n_ctx * sizeof(int32_t), MEM_ALIGN);
+  m.kv = kv_bytes(&e->model.hp, kv, n_ctx);
+  if (e->streams) {
+    m.weights = e->least.weights;
+    m.window = e->least.window;
+    m.staging = 0;
+  }
+  return total_of(e, &m);
 }
 
 static uint32_t largest_context(const lnl_engine *e, kv_type kv) {
@@ -71,6 +79,7 @@ lnl_memory lnl_measure(const lnl_engine *e) {
   return (lnl_memory){
       .weights = e->weights.cap_bytes,
       .staging = e->staging.cap_bytes,
+      .window = e->streaming.cap_bytes,
       .kv = e->cache.cap_bytes,
       .slab = e->slab.cap_bytes,
       .scratch = e->scratch.cap_bytes,
@@ -104,8 +113,9 @@ static void suggest(suggester *s, const char *code, uint64_t new_total, const ch
 }
 
 static uint64_t total_with_chunk(const lnl_engine *e, uint32_t chunk) {
-  const lnl_memory *m = &e->budget.planned;
-  return total_with(e, m->weights, m->kv, slab_with_chunk(e, chunk), m->scratch);
+  lnl_memory m = e->budget.planned;
+  m.slab = slab_with_chunk(e, chunk);
+  return total_of(e, &m);
 }
 
 /* Resident bytes if every matrix were stored with 4.5 bits a value. */
@@ -144,8 +154,13 @@ static uint32_t make_suggestions(const lnl_engine *e, budget_suggestion out[BUDG
     suggest(&s, "SMALLER_CHUNK", total_with_chunk(e, SMALL_CHUNK),
             "a prefill chunk of %d tokens instead of %u (slower prompts)", SMALL_CHUNK, e->options.chunk);
   }
-  suggest(&s, "SMALLER_TYPE", total_with(e, weights_at_q4_k(e), m->kv, m->slab, m->scratch),
-          "the same model quantised to 4 bits (Q4_K or Q4_0)");
+  lnl_memory small = *m;
+  small.weights = weights_at_q4_k(e);
+  suggest(&s, "SMALLER_TYPE", total_of(e, &small), "the same model quantised to 4 bits (Q4_K or Q4_0)");
+  if (!e->streams && e->least.total) {
+    suggest(&s, "STREAM", e->least.total,
+            "leave weights in the source and read them again for each token (stream; slow)");
+  }
   if (m->total <= address_space()) {
     budget_suggestion *more = &s.out[s.count++];
     *more = (budget_suggestion){.code = "MORE_MEMORY", .sufficient = true};
@@ -157,20 +172,109 @@ static uint32_t make_suggestions(const lnl_engine *e, budget_suggestion out[BUDG
   return s.count;
 }
 
-lnl_status budget_make(lnl_engine *e) {
+/* Fills the lines of the table, and the total. */
+static lnl_status measure_all(lnl_engine *e) {
   lnl_status status = LNL_OK;
   lnl_memory *m = &e->budget.planned;
   m->tables = engine_early_table_bytes(e) + measure(e, engine_layout_tables, &status);
   m->weights = measure(e, engine_layout_weights, &status);
   m->staging = measure(e, engine_layout_staging, &status);
+  m->window = measure(e, engine_layout_window, &status);
   m->kv = measure(e, engine_layout_cache, &status);
   m->slab = measure(e, engine_layout_slab, &status);
   m->scratch = measure(e, engine_layout_scratch, &status);
   LNL_TRY(status);
-  m->total = total_with(e, m->weights, m->kv, m->slab, m->scratch);
+  m->total = total_of(e, m);
+  return LNL_OK;
+}
+
+lnl_status budget_make(lnl_engine *e) {
+  LNL_TRY(measure_all(e));
+  const lnl_memory *m = &e->budget.planned;
   e->budget.limit_bytes = limit_of(e);
   e->budget.fits = m->total <= e->budget.limit_bytes;
   e->budget.max_ctx = max_context(e);
   e->suggestion_count = e->budget.fits ? 0 : make_suggestions(e, e->suggestions);
   return LNL_OK;
+}
+
+/* --- what stays when not all can ------------------------------------------------------ */
+
+/* Bytes of reading that a byte of memory saves, if the weight stays in it. */
+typedef struct candidate {
+  double worth;
+  uint32_t index;
+} candidate;
+
+/* The most worth first; of equals the one that the file has first. */
+static int by_worth(const void *left, const void *right) {
+  const candidate *a = left, *b = right;
+  if (a->worth != b->worth) return a->worth > b->worth ? -1 : 1;
+  return a->index < b->index ? -1 : 1;
+}
+
+/* All are streamed: takes back what fits. staging: what it takes at most. */
+static lnl_status keep_what_fits(lnl_engine *e, uint64_t staging) {
+  lnl_model *model = &e->model;
+  candidate *list = mem_alloc(model->weight_count * sizeof *list);
+  if (!list) return error_set(&e->error, LNL_OUT_OF_MEMORY, "no memory to choose what stays in memory");
+  uint32_t count = 0;
+  uint64_t matrices = 0; /* of experts: these are kept one by one, as they are used */
+  for (uint32_t i = 0; i < model->weight_count; i++) {
+    const lnl_weight *w = &model->weights[i];
+    if (w->place.domain != DOMAIN_STREAMED) continue;
+    if (model_role_use(w->role) == USE_EXPERTS) {
+      matrices += model->hp.n_expert;
+      continue;
+    }
+    engine_place(e, i, false);
+    list[count++] =
+        (candidate){(double)stream_token_bytes(model, w) / (double)u64_max(w->place.resident_bytes, 1), i};
+    engine_place(e, i, true);
+  }
+  qsort(list, count, sizeof *list, by_worth);
+  lnl_memory m = e->least;
+  m.staging = staging;
+  for (uint32_t i = 0; i < count; i++) {
+    const lnl_weight *w = &model->weights[list[i].index];
+    engine_place(e, list[i].index, false);
+    const uint64_t bytes = align_up(w->place.resident_bytes, MEM_ALIGN);
+    m.weights += bytes;
+    if (total_of(e, &m) <= limit_of(e)) continue;
+    m.weights -= bytes;
+    engine_place(e, list[i].index, true);
+  }
+  mem_free(list);
+  if (matrices == 0) return LNL_OK;
+  /* With places of their own experts need no slot: the room is counted from there. */
+  lnl_status status = LNL_OK;
+  const uint64_t place = e->window.expert_bytes + sizeof(stream_expert);
+  e->expert_places = 2;
+  m.window = measure(e, engine_layout_window, &status);
+  uint64_t low = 1, high = matrices; /* low is enough room, or 1: there is none */
+  while (low < high) {
+    const uint64_t middle = low + (high - low + 1) / 2;
+    lnl_memory then = m;
+    then.window += align_up((middle - 2) * place, MEM_ALIGN);
+    if (total_of(e, &then) <= limit_of(e)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  e->expert_places = low >= 2 ? (uint32_t)low : 0;
+  return LNL_OK;
+}
+
+lnl_status budget_stream(lnl_engine *e) {
+  const uint64_t total = e->budget.planned.total;
+  if (!e->host.range_read || e->host.can_map) return LNL_OK;
+  lnl_status status = LNL_OK;
+  const uint64_t staging = measure(e, engine_layout_staging, &status);
+  for (uint32_t i = 0; i < e->model.weight_count; i++) engine_place(e, i, true);
+  LNL_TRY(measure_all(e));
+  if (e->budget.planned.total >= total) return LNL_OK; /* so small that the window takes more */
+  e->least = e->budget.planned;
+  e->streams = e->options.stream;
+  return e->streams && e->least.total <= limit_of(e) ? keep_what_fits(e, staging) : status;
 }

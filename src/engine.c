@@ -49,6 +49,7 @@ void lnl_close(lnl_engine *e) {
   arena_free(&e->tables);
   arena_free(&e->weights);
   arena_free(&e->staging);
+  arena_free(&e->streaming);
   arena_free(&e->cache);
   arena_free(&e->slab);
   arena_free(&e->scratch);
@@ -154,28 +155,34 @@ uint32_t lnl_shard_count(const lnl_engine *e) {
 
 /* --- plan ---------------------------------------------------------------------- */
 
-static void place_weights(lnl_engine *e) {
-  for (uint32_t i = 0; i < e->model.weight_count; i++) {
-    lnl_weight *w = &e->model.weights[i];
-    const gguf_tensor *t = w->stored;
-    place_query query = {
-        .host = &e->host,
-        .vector = model_role_is_vector(w->role),
-        .embedding = model_role_use(w->role) == USE_EMBED,
-        .also_output = w->role == ROLE_TOKEN_EMBD && e->model.tied_output && !e->model.embeds,
-        .stored_f32 = w->form->type == TYPE_F32,
-        .kernel = w->form->kernel,
-        .stored_bytes = t->bytes,
-        .value_count = model_value_count(w),
-        .tight = e->tight,
-    };
-    if (w->form->packing && model_can_pack(&e->model, w)) {
-      uint64_t groups = (model_row_count(w) + FORM_GROUP - 1) / FORM_GROUP;
-      query.packed_kernel = w->form->packing->kernel;
-      query.packed_bytes = groups * form_group_bytes(w->form, t->shape[0]);
-    }
-    place_resolve(&query, &w->place);
+void engine_place(lnl_engine *e, uint32_t i, bool streamed) {
+  lnl_weight *w = &e->model.weights[i];
+  const gguf_tensor *t = w->stored;
+  place_query query = {
+      .host = &e->host,
+      .vector = model_role_is_vector(w->role),
+      .embedding = model_role_use(w->role) == USE_EMBED,
+      .also_output = w->role == ROLE_TOKEN_EMBD && e->model.tied_output && !e->model.embeds,
+      .stored_f32 = w->form->type == TYPE_F32,
+      .kernel = w->form->kernel,
+      .stored_bytes = t->bytes,
+      .value_count = model_value_count(w),
+      .tight = e->tight,
+      .stream = streamed,
+  };
+  if (w->form->packing && model_can_pack(&e->model, w)) {
+    uint64_t groups = (model_row_count(w) + FORM_GROUP - 1) / FORM_GROUP;
+    query.packed_kernel = w->form->packing->kernel;
+    query.packed_bytes = groups * form_group_bytes(w->form, t->shape[0]);
   }
+  place_resolve(&query, &w->place);
+}
+
+static void place_weights(lnl_engine *e, bool tight) {
+  e->tight = tight;
+  e->streams = false;
+  e->expert_places = 0;
+  for (uint32_t i = 0; i < e->model.weight_count; i++) engine_place(e, i, false);
 }
 
 static lnl_status resolve_options(lnl_engine *e, const lnl_plan_options *options) {
@@ -209,17 +216,23 @@ static lnl_status make_plan(lnl_engine *e, const lnl_plan_options *options) {
                      e->n_vocab_tok);
   }
   LNL_TRY(resolve_options(e, options));
-  e->tight = false;
-  place_weights(e);
+  place_weights(e, false);
+  e->least = (lnl_memory){0};
   uint32_t chunk = e->options.chunk;
   LNL_TRY(plan_build(&e->prefill, &e->model, chunk, e->options.all_logits ? chunk : 1, &e->error));
   LNL_TRY(plan_build(&e->decode, &e->model, 1, 1, &e->error));
   LNL_TRY(budget_make(e));
   if (e->budget.fits) return LNL_OK;
   /* The fastest forms may be what is too much. */
-  e->tight = true;
-  place_weights(e);
-  return budget_make(e);
+  place_weights(e, true);
+  LNL_TRY(budget_make(e));
+  if (e->budget.fits) return LNL_OK;
+  /* Streamed they are in those forms again, and give the same bits. */
+  place_weights(e, false);
+  LNL_TRY(budget_stream(e));
+  if (e->streams) return budget_make(e);
+  place_weights(e, true);
+  return budget_make(e); /* once more, with what is known of streaming */
 }
 
 lnl_status lnl_plan_for(lnl_engine *e, const lnl_plan_options *options) {
@@ -249,6 +262,13 @@ lnl_status engine_layout_weights(lnl_engine *e, lnl_arena *arena) {
     lnl_weight *w = &e->model.weights[i];
     if (w->place.domain == DOMAIN_HEAP) w->data = arena_take(arena, w->place.resident_bytes);
   }
+  return LNL_OK;
+}
+
+lnl_status engine_layout_window(lnl_engine *e, lnl_arena *arena) {
+  const uint32_t threads = e->pool.thread_count;
+  stream_layout(&e->window, arena, &e->model, threads, threads > 1 || !e->host.sync_read,
+                e->options.window_bytes, e->expert_places);
   return LNL_OK;
 }
 
@@ -323,6 +343,7 @@ static lnl_status bind_all(lnl_engine *e) {
   LNL_TRY(bind_scope(e, &e->tables, engine_layout_tables, "tables"));
   LNL_TRY(bind_scope(e, &e->weights, engine_layout_weights, "weights"));
   LNL_TRY(bind_scope(e, &e->staging, engine_layout_staging, "loader"));
+  LNL_TRY(bind_scope(e, &e->streaming, engine_layout_window, "window"));
   LNL_TRY(bind_scope(e, &e->cache, engine_layout_cache, "key-value cache"));
   LNL_TRY(bind_scope(e, &e->slab, engine_layout_slab, "activations"));
   LNL_TRY(bind_scope(e, &e->scratch, engine_layout_scratch, "scratch"));
@@ -408,6 +429,9 @@ lnl_info lnl_get_info(const lnl_engine *e) {
     info.loaded_bytes +=
         e->model.weights[i].place.domain == DOMAIN_HEAP ? e->model.weights[i].loaded_bytes : 0;
   }
+  info.streamed_bytes = e->window.fetched_bytes;
+  info.expert_hits = e->window.hits;
+  info.expert_misses = e->window.misses;
   for (uint32_t i = 0; i < e->shard_count; i++) info.header_bytes += e->shards[i].data_offset;
   return info;
 }

@@ -10,6 +10,7 @@
 #include "model.h"
 #include "plan.h"
 #include "sample.h"
+#include "stream.h"
 #include "tok.h"
 
 typedef enum engine_phase {
@@ -27,7 +28,7 @@ typedef struct budget_suggestion {
   uint64_t saves_bytes;
   bool sufficient; /* found by planning again with it */
 } budget_suggestion;
-enum { BUDGET_MAX_SUGGESTIONS = 6 };
+enum { BUDGET_MAX_SUGGESTIONS = 8 };
 
 typedef struct mapped_shard {
   const uint8_t *data;
@@ -51,6 +52,8 @@ struct lnl_engine {
   bool kv_was_auto;
   uint32_t chunk_wish; /* before it was limited by the context */
   bool tight;          /* forms larger than the stored ones did not fit */
+  bool streams;        /* nor did those: some weights stay in the source */
+  lnl_memory least;    /* with all streamed that can be; total 0: was not tried, or cannot be done */
   lnl_plan prefill, decode;
   lnl_budget budget;
   budget_suggestion suggestions[BUDGET_MAX_SUGGESTIONS]; /* when it does not fit */
@@ -77,11 +80,15 @@ struct lnl_engine {
   /* loading */
   uint32_t load_cursor; /* weights before it are complete */
   lnl_arena staging;    /* stored rows on their way into a packed form */
+  lnl_arena streaming;  /* the window */
+  lnl_window window;
+  uint32_t expert_places; /* in the window, for matrices of experts that are streamed */
   uint8_t *stage;
   uint64_t stage_bytes;     /* how much fits */
   lnl_weight *stage_weight; /* whose bytes wait there */
   uint64_t staged_bytes;
-  lnl_weight *need_weight;
+  lnl_weight *need_weight;  /* that the need is for; NULL: no need */
+  stream_piece *need_piece; /* NULL: the need is for the weight's own place */
   lnl_need need;
 
   /* session */
@@ -104,17 +111,30 @@ lnl_status engine_layout_slab(lnl_engine *e, lnl_arena *arena);
 lnl_status engine_layout_scratch(lnl_engine *e, lnl_arena *arena);
 
 lnl_status engine_layout_staging(lnl_engine *e, lnl_arena *arena);
+lnl_status engine_layout_window(lnl_engine *e, lnl_arena *arena);
 
 /* Bytes of headers, model table and plans, which exist before lnl_bind. */
 uint64_t engine_early_table_bytes(const lnl_engine *e);
 
 /* Makes the missing bytes of w the engine's need; returns NEED_BYTES. */
 lnl_status engine_ask_for(lnl_engine *e, lnl_weight *w);
+/* The same for a piece that is missing in the window. */
+lnl_status engine_ask_for_piece(lnl_engine *e, stream_piece *piece);
+
+/* Decides where weight i lives, and how; streamed: it may stay in the source. */
+void engine_place(lnl_engine *e, uint32_t i, bool streamed);
 
 /* --- budget.c ------------------------------------------------------------------ */
 
 /* Fills e->budget by measuring every scope; nothing is bound. Plans again with
  * smaller chunks where a question needs it, for which it allocates and frees. */
 lnl_status budget_make(lnl_engine *e);
+
+/* When the plan does not fit: fills e->least where the source can be streamed and
+ * that saves memory. With options.stream, sets e->streams and places weights so
+ * that as many stay as fit, those first that save most reading for a byte of
+ * memory; none stays when not even that fits. Every weight must have been placed
+ * with e->tight false. */
+lnl_status budget_stream(lnl_engine *e);
 
 #endif

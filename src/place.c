@@ -41,6 +41,9 @@ void place_resolve(const place_query *query, lnl_placement *out) {
   if (query->host->can_map && as_stored && !query->vector) {
     out->domain = DOMAIN_MAPPED;
     because(out, REASON_MAPPED_AS_STORED);
+  } else if (query->stream && !query->vector) {
+    out->domain = DOMAIN_STREAMED;
+    because(out, looked_up ? REASON_STREAMED_ROWS : REASON_STREAMED_NO_ROOM);
   } else {
     out->domain = DOMAIN_HEAP;
     because(out, looked_up ? REASON_ROWS_ON_DEMAND : REASON_READ_EVERY_STEP);

@@ -79,7 +79,7 @@ int32_t lnl_abi_header_finish(lnl_engine *e) { return lnl_header_finish(core(e))
 uint32_t lnl_abi_shard_count(lnl_engine *e) { return lnl_shard_count(core(e)); }
 
 int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_t kv, uint32_t chunk,
-                     uint32_t flags) {
+                     uint32_t flags, double window_bytes) {
   lnl_plan_options options = {
       .n_ctx = n_ctx,
       .budget_bytes = as_u64(budget_bytes, 0),
@@ -87,6 +87,8 @@ int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_
       .chunk = chunk,
       .all_logits = flags & 1,
       .embed = flags & 2,
+      .stream = flags & 4,
+      .window_bytes = as_u64(window_bytes, 0),
   };
   return lnl_plan_for(core(e), &options);
 }
@@ -128,6 +130,7 @@ double lnl_abi_need_offset(lnl_engine *e) { return (double)lnl_get_need(core(e))
 uint32_t lnl_abi_need_bytes(lnl_engine *e) { return lnl_get_need(core(e))->bytes; }
 uint8_t *lnl_abi_need_pointer(lnl_engine *e) { return lnl_get_need(core(e))->pointer; }
 int32_t lnl_abi_load_fed(lnl_engine *e, uint32_t bytes) { return lnl_load_fed(core(e), bytes); }
+int32_t lnl_abi_need_later(lnl_engine *e) { return lnl_need_later(core(e)); }
 int32_t lnl_abi_load_ended(lnl_engine *e) { return lnl_load_ended(core(e)); }
 
 int32_t lnl_abi_tok_bind(lnl_engine *e) { return bind_piece(e, lnl_bind_tokenizer(core(e))); }
@@ -276,6 +279,12 @@ double lnl_abi_number(lnl_engine *e, uint32_t which) {
   }
   case NUM_N_EMBD:
     return (double)info.n_embd;
+  case NUM_STREAMED_BYTES:
+    return (double)info.streamed_bytes;
+  case NUM_EXPERT_HITS:
+    return (double)info.expert_hits;
+  case NUM_EXPERT_MISSES:
+    return (double)info.expert_misses;
   default:
     return -1;
   }

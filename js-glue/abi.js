@@ -5,7 +5,7 @@
 import { held } from './caps.js';
 import { LinealError } from './errors.js';
 
-const ABI_VERSION = 5;
+const ABI_VERSION = 6;
 
 export const STATUS = /** @type {const} */ ({ OK: 0, NEED_BYTES: 1, MORE: 2, CANCELLED: 3, CONTEXT_FULL: 4 });
 export const TEXT = /** @type {const} */ ({
@@ -39,6 +39,9 @@ const NUMBER_NAMES = /** @type {const} */ ([
   'headerBytes',
   'maxPieceBytes',
   'nEmbd',
+  'streamedBytes',
+  'expertHits',
+  'expertMisses',
 ]);
 /** @typedef {typeof NUMBER_NAMES[number]} NumberName */
 const NUMBER = /** @type {Record<NumberName, number>} */ (
@@ -258,15 +261,17 @@ export class Core {
 
   /**
    * @param {Pick<import('./options.js').PlanOptions, 'context' | 'memory' | 'kvType' | 'chunk' | 'allLogits'>
-   *   & Partial<Pick<import('./options.js').PlanOptions, 'embeddings' | 'placement'>> & { spread?: boolean }} options
+   *   & Partial<Pick<import('./options.js').PlanOptions, 'embeddings' | 'placement' | 'stream' | 'streamWindow'>>
+   *   & { spread?: boolean }} options
    *   spread: each activation in a place of its own, to check the slab by
    */
-  plan({ context, memory, kvType, chunk, allLogits, embeddings, placement, spread }) {
+  plan({ context, memory, kvType, chunk, allLogits, embeddings, placement, stream, streamWindow, spread }) {
     const kv = typeof kvType === 'object' ? KV_TYPE[kvType.k] + 256 * KV_TYPE[kvType.v] : KV_TYPE[kvType];
-    const flags = (allLogits ? 1 : 0) | (embeddings ? 2 : 0) | (spread ? 8 : 0);
+    const flags =
+      (allLogits ? 1 : 0) | (embeddings ? 2 : 0) | (stream === 'auto' ? 4 : 0) | (spread ? 8 : 0);
     const place = PROFILE[placement?.profile ?? 'auto'] + 256 * HOLD[placement?.hold ?? 'auto'];
     const make = (/** @type {number} */ bytes) =>
-      this.#status('plan', context, memory, kv, chunk, flags, place, bytes);
+      this.#status('plan', context, memory, kv, chunk, flags, place, bytes, streamWindow ?? 0);
     if (!placement?.tensors) {
       make(0);
       return;
@@ -354,6 +359,11 @@ export class Core {
     const filled = fill(this.#bytes(this.#call('need_pointer', this.#engine) >>> 0, bytes));
     if (filled > 0) this.#status('load_fed', filled);
     return filled;
+  }
+
+  /** Whether the need can wait until the next eval asks for it again. */
+  needLater() {
+    return this.#status('need_later') === STATUS.OK;
   }
 
   /** The source ended early: the error that names the tensor and the missing bytes. */

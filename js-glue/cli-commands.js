@@ -35,6 +35,7 @@ const PLAN = [
   'hold',
   'tensor',
   'chunk',
+  'stream',
   'threads',
   ...HEADER,
 ];
@@ -168,6 +169,7 @@ function planOptions(values, signal) {
       tensors: Object.fromEntries(values.tensor ?? []),
     },
     chunk: values.chunk,
+    stream: values.stream,
     threads: values.threads,
     signal,
   };
@@ -295,6 +297,7 @@ async function runGenerate(source, values, signal) {
           memory: result.memory,
           decode_allocations: result.decodeAllocations,
           memory_grows: result.memoryGrows,
+          ...(result.streaming ? { streaming: streamingJson(result.streaming) } : {}),
           module: model.info.module,
           threads: model.info.threads,
           ...(result.logprobs ? { logprobs: result.logprobs } : {}),
@@ -343,10 +346,30 @@ load         ${t.load_ms} ms (module ${info.module}, ${threadsText(info)})
 prompt       ${result.promptTokens.length} tokens, ${t.prefill_ms} ms, ${t.prefill_tps} tokens/s
 first token  ${t.first_token_ms} ms
 decode       ${result.tokens.length} tokens, ${t.decode_ms} ms, ${t.decode_tps} tokens/s
-             ${result.decodeAllocations} allocations, ${result.memoryGrows} memory growths
+             ${result.decodeAllocations} allocations, ${result.memoryGrows} memory growths${streamingText(result)}
   bytes           planned       measured
 ${lines.join('\n')}
 `);
+}
+
+/** @param {NonNullable<import('./index.d.ts').GenerationResult['streaming']>} streaming */
+function streamingJson({ bytes, readMs, bytesPerToken, decodeReadMs, experts }) {
+  return {
+    bytes,
+    read_ms: rounded(readMs),
+    bytes_per_token: Math.round(bytesPerToken),
+    decode_read_ms: rounded(decodeReadMs),
+    ...(experts ? { expert_uses: experts.uses, expert_hit_rate: rounded(experts.hitRate) } : {}),
+  };
+}
+
+/** @param {import('./index.d.ts').GenerationResult} result */
+function streamingText({ streaming, tokens, timings }) {
+  if (!streaming) return '';
+  const { bytesPerToken, decodeReadMs } = streaming;
+  const decoded = (tokens.length - 1) * bytesPerToken;
+  return `
+streamed     ${Math.round(bytesPerToken)} bytes a token, read in ${rounded(decodeReadMs)} of ${rounded(timings.decodeMs)} ms (${rounded(decoded / 1e6 / Math.max(decodeReadMs, 0.001))} GB/s)`;
 }
 
 /** @type {Command['run']} */

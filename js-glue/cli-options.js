@@ -115,6 +115,11 @@ export const OPTIONS = {
     help: 'hold the tensors of such names in that form; may be repeated, the first that fits counts',
   },
   map: { type: 'boolean', help: 'a picture of linear memory too' },
+  stream: {
+    type: 'string',
+    value: 'MODE',
+    help: 'auto: weights that do not fit are read again for each token; off: never (default auto)',
+  },
   chunk: { type: 'string', value: 'N', parse: positive, help: 'prompt tokens evaluated in one pass' },
   module: { type: 'string', value: 'NAME', help: 'build to run: auto, base or relaxed (default auto)' },
   header: {

@@ -30,6 +30,10 @@ import { nextTurn } from './turn.js';
 // only if it is one chunk: chunks are larger then, where no budget was given.
 const AHEAD_CHUNK = 512;
 
+/** Less than this says nothing about the speed of a source. */
+const MEASURABLE_BYTES = 16 * 1024 * 1024;
+/** How long a token that is read from the source may keep others waiting. */
+const TURN_MS = 50;
 const PLAIN_TEXT = { addSpecial: true, parseSpecial: false };
 
 export class Engine {
@@ -41,6 +45,7 @@ export class Engine {
   /** @type {import('./profile.js').Plans | undefined} */ #plans;
   #busy = false;
   #closed = false;
+  #lastTurn = 0;
   /** @type {Promise<void>} resolves when all weights are there */ #weights = Promise.resolve();
   #waitedMs = 0; // for weights, while something was to be evaluated
   /** @type {boolean | undefined} whether the tokenizer puts a space before a text */ #spacePrefix;
@@ -115,7 +120,7 @@ export class Engine {
       engine.#threads = new Threads(engine.#core, Boolean(context.endsWithWorker));
       const started = engine.#threads.start(); // while the weights come
       started.catch(() => {}); // nobody waits for it if they do not come
-      if (options.overlap) {
+      if (options.overlap && !explanation.streaming) {
         engine.#loader.loadAhead();
         engine.#weights = engine.#loader.loadWeights().then(() => engine.#loaded('weights'));
         engine.#weights.catch(() => {}); // generate tells it, and whoever asks for weights()
@@ -124,6 +129,8 @@ export class Engine {
         engine.#loaded('weights');
       }
       if (!(await started)) explanation = engine.#explanation();
+      // Not asked of the core again: a text would take memory beyond the plan.
+      if (explanation.streaming) addExpected(explanation.streaming, engine.#loader.reading);
       for (const warning of engine.#loader.warnings)
         if (!explanation.warnings.some(({ text }) => text === warning.text)) explanation.warnings.push(warning);
       throwIfAborted(context.signal);
@@ -148,7 +155,8 @@ export class Engine {
     const { overlap, chunk, memory, allLogits } = options;
     if (overlap && chunk === 0 && memory === 0 && !allLogits) {
       this.#core.plan({ ...options, chunk: AHEAD_CHUNK });
-      if (this.#core.number('fits')) return this.#explanation();
+      const explanation = this.#explanation();
+      if (explanation.fits && !explanation.streaming) return explanation;
     }
     this.#core.plan(options);
     return this.#explanation();
@@ -170,6 +178,7 @@ export class Engine {
     const explanation = this.#core.json(TEXT.EXPLAIN_JSON);
     explanation.source = this.#loader.stats;
     explanation.warnings.push(...this.#loader.warnings);
+    if (explanation.streaming) addExpected(explanation.streaming, this.#loader.reading);
     explanation.text = this.#core.text(TEXT.EXPLAIN);
     return explanation;
   }
@@ -364,6 +373,14 @@ export class Engine {
     let decodeMs = 0;
     let counters = { allocCalls: 0, growCalls: 0 };
     const count = () => ({ allocCalls: core.number('allocCalls'), growCalls: core.number('growCalls') });
+    const fetched = () => ({
+      bytes: core.number('streamedBytes'),
+      ms: this.#loader.reading.ms,
+      hits: core.number('expertHits'),
+      misses: core.number('expertMisses'),
+    });
+    const fetchedBefore = fetched();
+    let fetchedByPrompt = fetchedBefore;
     let decoding = 0; // since when
     let failed = false;
 
@@ -384,6 +401,7 @@ export class Engine {
       else if (status === 'full') finish = 'context_full';
       else if (settings.maxTokens === 0) finish = 'length';
       counters = count();
+      fetchedByPrompt = fetched();
       decoding = performance.now();
 
       while (!finish) {
@@ -453,6 +471,7 @@ export class Engine {
           memory: this.#memoryReport(),
           decodeAllocations: after.allocCalls - counters.allocCalls,
           memoryGrows: after.growCalls - counters.growCalls,
+          ...streamingOf(fetchedBefore, fetchedByPrompt, fetched(), tokens.length - 1),
           ...(settings.logprobs ? { logprobs } : {}),
           ...(profiler ? { stats: profiler.stats() } : {}),
         });
@@ -491,10 +510,10 @@ export class Engine {
     if (status === STATUS.OK) return 'ready';
     if (status === STATUS.CONTEXT_FULL) return 'full';
     if (status === STATUS.NEED_BYTES) {
-      await this.#moreWeights(signal);
+      await this.#bringWeights(signal);
       return signal.aborted ? 'aborted' : 'waited';
     }
-    await nextTurn();
+    await this.#giveTurn();
     return 'more';
   }
 
@@ -508,8 +527,22 @@ export class Engine {
     }
   }
 
-  /** Evaluation waits for weights: resolves when more are there, or the signal has fired. @param {AbortSignal} signal */
-  async #moreWeights(signal) {
+  async #giveTurn() {
+    await nextTurn();
+    this.#lastTurn = performance.now();
+  }
+
+  /**
+   * Evaluation waits for weights: resolves when more are there, or the signal has fired.
+   * @param {AbortSignal} signal
+   */
+  async #bringWeights(signal) {
+    if (this.#loader.streams) {
+      await this.#loader.feed();
+      // a token may take a second of reading, and others want a turn
+      if (performance.now() - this.#lastTurn > TURN_MS) await this.#giveTurn();
+      return;
+    }
     const start = performance.now();
     try {
       await abortable(this.#loader.more(), signal);
@@ -615,7 +648,7 @@ export class Engine {
       throwIfAborted(signal);
       const status = this.#eval();
       if (status === STATUS.NEED_BYTES) {
-        await this.#moreWeights(signal);
+        await this.#bringWeights(signal);
         continue;
       }
       if (status === STATUS.CONTEXT_FULL)
@@ -689,4 +722,38 @@ function leastLimit(a, b) {
 /** @param {number} count @param {number} ms */
 function rate(count, ms) {
   return count > 0 && ms > 0 ? (count / ms) * 1000 : 0;
+}
+
+/**
+ * What reading alone would allow, as fast as the source was while the weights came.
+ * @param {import('./index.d.ts').Streaming} streaming
+ * @param {{ bytes: number, ms: number }} reading
+ */
+function addExpected(streaming, reading) {
+  const known = reading.bytes >= MEASURABLE_BYTES && reading.ms > 0;
+  streaming.read_bytes_per_s = known ? Math.round((reading.bytes / reading.ms) * 1000) : null;
+  streaming.expected_tokens_per_s =
+    streaming.read_bytes_per_s === null ? null : streaming.read_bytes_per_s / streaming.bytes_per_token;
+}
+
+/**
+ * @typedef {{ bytes: number, ms: number, hits: number, misses: number }} Fetched
+ * @param {Fetched} before
+ * @param {Fetched} prompt after it
+ * @param {Fetched} now
+ * @param {number} decoded tokens
+ * @returns {Pick<GenerationResult, 'streaming'>}
+ */
+function streamingOf(before, prompt, now, decoded) {
+  const uses = now.hits + now.misses - before.hits - before.misses;
+  if (now.bytes === before.bytes && uses === 0) return {};
+  return {
+    streaming: {
+      bytes: now.bytes - before.bytes,
+      readMs: now.ms - before.ms,
+      bytesPerToken: decoded > 0 ? (now.bytes - prompt.bytes) / decoded : 0,
+      decodeReadMs: now.ms - prompt.ms,
+      ...(uses > 0 ? { experts: { uses, hitRate: (now.hits - before.hits) / uses } } : {}),
+    },
+  };
 }

@@ -296,6 +296,18 @@ export interface ExplainOptions {
    */
   embeddings?: boolean;
   /**
+   * What to do with a model larger than the memory allowed. 'auto', the default:
+   * weights for which there is no room stay in the source, and pass through a
+   * window of memory each time they are needed: once for each token, and once
+   * for each chunk of a prompt. The explanation then has `streaming` and the
+   * warning STREAMED. The results are those of the same model in enough memory,
+   * to the bit. The source must be readable at any offset until `close`. 'off':
+   * such a model does not fit.
+   */
+  stream?: 'auto' | 'off';
+  /** Most bytes of that window. Default: as many as make reading fast. */
+  streamWindow?: ByteSize;
+  /**
    * Which build to run. Default: 'auto', 'relaxed' where the engine has relaxed
    * SIMD switched on. On Node 20, asking for 'relaxed' sets the V8 flags that it
    * needs, which hold for the whole process.
@@ -399,6 +411,25 @@ export interface MemoryLine {
   text: string;
 }
 
+/** Weights that stay in the source and pass through a window of memory: tensors with the domain 'STREAMED'. */
+export interface Streaming {
+  tensors: number;
+  stored_bytes: number;
+  /** Read again for each token; of a mixture of experts, if no expert is found in memory. */
+  bytes_per_token: number;
+  /** All of it: slots, and rows on their way into a kernel. */
+  window_bytes: number;
+  slot_bytes: number;
+  slots: number;
+  /** How many matrices of experts are kept, those used last, and the bytes of one. */
+  expert_places: number;
+  expert_bytes: number;
+  /** How fast the source was read while the model was opened; null: not known. */
+  read_bytes_per_s: number | null;
+  /** What that allows if computing costs nothing. */
+  expected_tokens_per_s: number | null;
+}
+
 /** The plan, as the core made it from the header alone. */
 export interface Explanation {
   fits: boolean;
@@ -424,6 +455,8 @@ export interface Explanation {
   total_bytes: number;
   /** The smallest of budget, machine and address space; null: none known. */
   limit_bytes: number | null;
+  /** When weights stay in the source. */
+  streaming?: Streaming;
   memory: MemoryLine[];
   /** What linear memory will hold, in the order in which it is taken; for `memoryMap`. */
   regions: MemoryRegion[];
@@ -556,6 +589,8 @@ export interface MemoryTable {
   slab: number;
   /** What kernels and threads work in. */
   scratch: number;
+  /** Through which streamed weights pass. */
+  window: number;
   /** Tokenizer, plan and the like. */
   tables: number;
   /** All of linear memory. */
@@ -686,6 +721,19 @@ export interface GenerationResult {
   decodeAllocations: number;
   /** Times that linear memory grew while decoding: 0. */
   memoryGrows: number;
+  /**
+   * What was read of weights that stay in the source, and the time spent reading
+   * (with several threads the others compute meanwhile): of the whole generation,
+   * and of the tokens after the first.
+   */
+  streaming?: {
+    bytes: number;
+    readMs: number;
+    bytesPerToken: number;
+    decodeReadMs: number;
+    /** Of a mixture of experts: matrices of chosen experts, and the part of them that was still in memory. */
+    experts?: { uses: number; hitRate: number };
+  };
   /** Natural logarithms, one a token, if asked for. */
   logprobs?: number[];
   /** If asked for with `profile`. */

@@ -36,6 +36,11 @@ export class Loader {
   /** @type {Prefetcher | undefined} */ #ahead;
   /** @type {LinealError | undefined} why the weights do not come any more */ #failure;
   /** @type {{ resolve: () => void, reject: (error: LinealError) => void }[]} who waits for bytes */ #waiting = [];
+  #streams = false;
+  /** @type {{ part: number, offset: number, bytes: Promise<Uint8Array> } | undefined} read while the core computes */
+  #next;
+  /** What feed has read so far, and how long that took. */
+  reading = { bytes: 0, ms: 0 };
 
   /**
    * @param {import('./abi.js').Core} core
@@ -166,6 +171,12 @@ export class Loader {
     this.#chunks = [];
     this.#ahead = undefined;
     this.#context = { remoteRead: this.#context.remoteRead };
+    this.#streams = true; // what is asked for from now on comes in no order, and in exact pieces
+  }
+
+  /** Whether all that stays in memory is there: what is asked for now is streamed. */
+  get streams() {
+    return this.#streams;
   }
 
   /**
@@ -204,6 +215,14 @@ export class Loader {
 
   /** Gives the core bytes that it waits for; returns how many. */
   async feed() {
+    const start = performance.now();
+    const fed = await this.#feed();
+    this.reading.bytes += fed;
+    this.reading.ms += performance.now() - start;
+    return fed;
+  }
+
+  async #feed() {
     const { shard, offset, bytes } = this.#core.need();
     const source = this.#sources[shard];
     const { readSync } = source;
@@ -228,6 +247,7 @@ export class Loader {
       );
     }
     if (this.#closed) throw closedError();
+    if (!chunk) return 0;
     if (chunk.length === 0) throw this.#fail(this.#core.loadEnded());
     this.#core.feed(chunk);
     this.#from = source.from;
@@ -235,10 +255,27 @@ export class Loader {
   }
 
   /**
+   * The bytes; undefined: they are on their way, and the core computes meanwhile.
+   * @param {number} part @param {number} offset @param {number} bytes
+   */
+  async #streamedAt(part, offset, bytes) {
+    const next = this.#next;
+    this.#next = undefined;
+    if (next && next.part === part && next.offset === offset) return next.bytes;
+    await next?.bytes.catch(() => {}); // given up; one read at a time
+    const reading = this.#sources[part].read(offset, bytes);
+    if (!this.#core.needLater()) return reading;
+    reading.catch(() => {}); // thrown when it is asked for
+    this.#next = { part, offset, bytes: reading };
+    return undefined;
+  }
+
+  /**
    * 1 to `bytes` bytes at the offset, from the last chunk or from the source.
    * @param {number} part @param {number} offset @param {number} bytes
    */
   async #chunkAt(part, offset, bytes) {
+    if (this.#streams) return this.#streamedAt(part, offset, bytes);
     let chunk = this.#chunks[part];
     if (!chunk || offset < chunk.offset || offset >= chunk.offset + chunk.bytes.length) {
       this.#chunks.fill(undefined, 0, part + 1); // let it go before the next one comes

@@ -17,6 +17,8 @@ import { LinealError, badArgument } from './errors.js';
  * @property {boolean} allLogits
  * @property {boolean} embeddings
  * @property {boolean} overlap
+ * @property {'auto' | 'off'} stream
+ * @property {number} streamWindow bytes; 0: the default
  * @property {'auto' | 'base' | 'relaxed'} module
  * @property {number} threads 0: the core chooses
  * @property {Partial<import('./index.d.ts').HostCapabilities>} host
@@ -40,6 +42,8 @@ const PLAN_KEYS = [
   'chunk',
   'allLogits',
   'embeddings',
+  'stream',
+  'streamWindow',
   'module',
   'threads',
   'host',
@@ -137,6 +141,8 @@ export function planOptions(options = {}) {
     chunk,
     allLogits,
     embeddings,
+    stream = 'auto',
+    streamWindow,
     module = 'auto',
     threads = 'auto',
     wasmBaseUrl,
@@ -155,6 +161,8 @@ export function planOptions(options = {}) {
     allLogits: flag('allLogits', allLogits, false),
     embeddings: flag('embeddings', embeddings, false),
     overlap: flag('overlap', options.overlap, false),
+    stream: oneOf('stream', stream, ['auto', 'off']),
+    streamWindow: streamWindow === undefined ? 0 : parseByteSize(streamWindow),
     module: oneOf('module', module, ['auto', 'base', 'relaxed']),
     threads: threads === 'auto' ? 0 : whole('threads', threads, 1, 2 ** 16),
     host: hostOptions(options.host),

@@ -223,6 +223,7 @@ export class Profiler {
   #ends;
   /** 1: a pass may be over after so many steps. */ #mayEnd;
   /** Steps done of the pass that runs. */ #done = 0;
+  /** @type {number | undefined} when the step that waits for bytes began */ #waiting;
   #samples = 0;
   #memory;
   #totals = { prefill: noTotals(), decode: noTotals() };
@@ -253,11 +254,14 @@ export class Profiler {
    */
   eval() {
     const core = this.#core;
-    let start = performance.now();
+    // Reading what a step waits for is part of it.
+    let start = this.#waiting ?? performance.now();
+    this.#waiting = undefined;
     for (;;) {
       const status = core.eval();
       const end = performance.now();
-      // Nothing ran.
+      if (status === STATUS.NEED_BYTES) this.#waiting = start;
+      // Nothing ran to its end.
       if (status === STATUS.NEED_BYTES || status === STATUS.CONTEXT_FULL) return status;
       this.#starts[this.#done] = start;
       this.#ends[this.#done++] = end;

@@ -1,6 +1,7 @@
 /* The memory table: what every scope will take, whether it fits, and what
  * could be done if it does not. */
 #include <stdarg.h>
+#include <stdlib.h>
 
 #include "engine.h"
 
@@ -26,7 +27,8 @@ static uint64_t limit_of(const lnl_engine *e) {
 /* The total when the scopes take these bytes. */
 static uint64_t total_of(const lnl_engine *e, const lnl_memory *m) {
   uint64_t tables = m->tables - engine_early_table_bytes(e);
-  uint64_t blocks[] = {tables, m->weights, m->staging, m->kv, m->slab, m->scratch, mem_headroom_bytes()};
+  uint64_t blocks[] = {tables, m->weights, m->staging, m->window,
+                       m->kv,  m->slab,    m->scratch, mem_headroom_bytes()};
   return mem_plan_host_bytes(blocks, sizeof blocks / sizeof *blocks);
 }
 
@@ -50,15 +52,17 @@ static uint64_t least_kv_bytes(const lnl_engine *e, uint32_t n_ctx) {
   return e->profile->kv_q8 ? u64_min(bytes, kv_bytes(hp, kv_both(KV_Q8_0), n_ctx)) : bytes;
 }
 
-/* The least total with another context, and a cache of so many bytes. */
+/* The least total with another context, and a cache of so many bytes; where weights
+ * are streamed, with no more of them resident than must be. */
 static uint64_t least_total(const lnl_engine *e, uint32_t n_ctx, uint64_t kv) {
   lnl_memory m = e->budget.planned;
   m.slab = slab_with_chunk(e, u32_min(e->chunk_wish, n_ctx));
   uint64_t history = align_up((uint64_t)e->options.n_ctx * sizeof(int32_t), MEM_ALIGN);
   m.scratch = m.scratch - history + align_up((uint64_t)n_ctx * sizeof(int32_t), MEM_ALIGN);
   m.kv = kv;
-  m.weights = e->tight_weights;
-  m.staging = e->tight_staging;
+  m.weights = e->streams ? e->least.weights : e->tight_weights;
+  m.staging = e->streams ? e->least.staging : e->tight_staging;
+  m.window = e->streams ? e->least.window : 0;
   return total_of(e, &m);
 }
 
@@ -79,6 +83,7 @@ lnl_memory lnl_measure(const lnl_engine *e) {
   return (lnl_memory){
       .weights = e->weights.cap_bytes,
       .staging = e->staging.cap_bytes,
+      .window = e->streaming.cap_bytes,
       .kv = e->cache.cap_bytes,
       .slab = e->slab.cap_bytes,
       .scratch = e->scratch.cap_bytes,
@@ -159,6 +164,10 @@ static uint32_t make_suggestions(const lnl_engine *e, budget_suggestion out[BUDG
   lnl_memory small = *m;
   small.weights = weights_at_q4_k(e);
   suggest(&s, "SMALLER_TYPE", total_of(e, &small), "the same model quantised to 4 bits (Q4_K or Q4_0)");
+  if (!e->streams && e->least.total) {
+    suggest(&s, "STREAM", e->least.total,
+            "leave weights in the source and read them again for each token (stream; slow)");
+  }
   if (m->total <= hard_limit(e)) {
     budget_suggestion *more = &s.out[s.count++];
     *more = (budget_suggestion){.code = "MORE_MEMORY", .sufficient = true};
@@ -187,6 +196,7 @@ lnl_status budget_make(lnl_engine *e) {
   m->tables = engine_early_table_bytes(e) + measure(e, engine_layout_tables, &status);
   m->weights = measure(e, engine_layout_weights, &status);
   m->staging = measure(e, engine_layout_staging, &status);
+  m->window = measure(e, engine_layout_window, &status);
   m->kv = measure(e, engine_layout_cache, &status);
   m->slab = measure(e, engine_layout_slab, &status);
   m->scratch = measure(e, engine_layout_scratch, &status);
@@ -195,4 +205,92 @@ lnl_status budget_make(lnl_engine *e) {
   e->budget.limit_bytes = limit_of(e);
   e->budget.fits = m->total <= e->budget.limit_bytes;
   return LNL_OK;
+}
+
+/* --- what stays when not all can ------------------------------------------------------ */
+
+/* Bytes of reading that a byte of memory saves, if the weight stays in it. */
+typedef struct candidate {
+  double worth;
+  uint32_t index;
+} candidate;
+
+/* The most worth first; of equals the one that the file has first. */
+static int by_worth(const void *left, const void *right) {
+  const candidate *a = left, *b = right;
+  if (a->worth != b->worth) return a->worth > b->worth ? -1 : 1;
+  return a->index < b->index ? -1 : 1;
+}
+
+/* It was placed before, so it is not refused now. */
+static void place(lnl_engine *e, uint32_t weight, bool streamed) {
+  const lnl_status status = engine_place(e, weight, streamed);
+  LNL_ASSERT(status == LNL_OK);
+  (void)status;
+}
+
+/* All are streamed: takes back what fits. staging: what it takes at most. */
+static lnl_status keep_what_fits(lnl_engine *e, uint64_t staging) {
+  lnl_model *model = &e->model;
+  candidate *list = mem_alloc(model->weight_count * sizeof *list);
+  if (!list) return error_set(&e->error, LNL_OUT_OF_MEMORY, "no memory to choose what stays in memory");
+  uint32_t count = 0;
+  uint64_t matrices = 0; /* of experts: these are kept one by one, as they are used */
+  for (uint32_t i = 0; i < model->weight_count; i++) {
+    const lnl_weight *w = &model->weights[i];
+    if (w->place.domain != DOMAIN_STREAMED) continue;
+    if (model_role_use(w->role) == USE_EXPERTS) {
+      matrices += model->hp.n_expert;
+      continue;
+    }
+    place(e, i, false);
+    list[count++] =
+        (candidate){(double)stream_token_bytes(model, w) / (double)u64_max(w->place.resident_bytes, 1), i};
+    place(e, i, true);
+  }
+  qsort(list, count, sizeof *list, by_worth);
+  lnl_memory m = e->least;
+  m.staging = staging;
+  for (uint32_t i = 0; i < count; i++) {
+    const lnl_weight *w = &model->weights[list[i].index];
+    place(e, list[i].index, false);
+    const uint64_t bytes = align_up(w->place.resident_bytes, MEM_ALIGN);
+    m.weights += bytes;
+    if (total_of(e, &m) <= limit_of(e)) continue;
+    m.weights -= bytes;
+    place(e, list[i].index, true);
+  }
+  mem_free(list);
+  if (matrices == 0) return LNL_OK;
+  /* With places of their own experts need no slot: the room is counted from there. */
+  lnl_status status = LNL_OK;
+  const uint64_t one = e->window.expert_bytes + sizeof(stream_expert);
+  e->expert_places = 2;
+  m.window = measure(e, engine_layout_window, &status);
+  uint64_t low = 1, high = matrices; /* low is enough room, or 1: there is none */
+  while (low < high) {
+    const uint64_t middle = low + (high - low + 1) / 2;
+    lnl_memory then = m;
+    then.window += align_up((middle - 2) * one, MEM_ALIGN);
+    if (total_of(e, &then) <= limit_of(e)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  e->expert_places = low >= 2 ? (uint32_t)low : 0;
+  return LNL_OK;
+}
+
+lnl_status budget_stream(lnl_engine *e) {
+  const uint64_t total = e->budget.planned.total;
+  if (!e->host.range_read || e->host.can_map) return LNL_OK;
+  lnl_status status = LNL_OK;
+  const uint64_t staging = measure(e, engine_layout_staging, &status);
+  for (uint32_t i = 0; i < e->model.weight_count; i++) place(e, i, true);
+  LNL_TRY(budget_make(e));
+  if (e->budget.planned.total >= total) return LNL_OK; /* so small that the window takes more */
+  e->least = e->budget.planned;
+  e->streams = e->options.stream;
+  return e->streams && e->least.total <= limit_of(e) ? keep_what_fits(e, staging) : status;
 }

@@ -49,6 +49,7 @@ void lnl_close(lnl_engine *e) {
   arena_free(&e->tables);
   arena_free(&e->weights);
   arena_free(&e->staging);
+  arena_free(&e->streaming);
   arena_free(&e->cache);
   arena_free(&e->slab);
   arena_free(&e->scratch);
@@ -185,8 +186,7 @@ static lnl_status check_rules(lnl_engine *e) {
   return LNL_OK;
 }
 
-/* Decides where weight i lives, and how. */
-static lnl_status place_weight(lnl_engine *e, uint32_t i) {
+lnl_status engine_place(lnl_engine *e, uint32_t i, bool streamed) {
   const lnl_form *f32 = form_find(TYPE_F32), *f16 = form_find(TYPE_F16);
   lnl_weight *w = &e->model.weights[i];
   const gguf_tensor *t = w->stored;
@@ -207,6 +207,7 @@ static lnl_status place_weight(lnl_engine *e, uint32_t i) {
       .stored_bytes = t->bytes,
       .value_count = model_value_count(w),
       .tight = e->tight,
+      .stream = streamed,
   };
   if (w->form->packing && model_can_pack(&e->model, w)) {
     uint64_t groups = (model_row_count(w) + FORM_GROUP - 1) / FORM_GROUP;
@@ -223,7 +224,9 @@ static lnl_status place_weight(lnl_engine *e, uint32_t i) {
 
 static lnl_status place_weights(lnl_engine *e, bool tight) {
   e->tight = tight;
-  for (uint32_t i = 0; i < e->model.weight_count; i++) LNL_TRY(place_weight(e, i));
+  e->streams = false;
+  e->expert_places = 0;
+  for (uint32_t i = 0; i < e->model.weight_count; i++) LNL_TRY(engine_place(e, i, false));
   return LNL_OK;
 }
 
@@ -321,6 +324,29 @@ static lnl_status make_it_fit(lnl_engine *e) {
   return LNL_OK;
 }
 
+/* Streamed weights are in the fastest forms again, and give the same bits. */
+static lnl_status stream_what_must(lnl_engine *e) {
+  LNL_TRY(place_weights(e, true));
+  LNL_TRY(budget_make(e));
+  LNL_TRY(place_weights(e, false));
+  LNL_TRY(budget_stream(e));
+  if (!e->streams) LNL_TRY(place_weights(e, true));
+  LNL_TRY(budget_make(e)); /* once more, with what is known of streaming */
+  if (e->streams) e->budget.max_ctx = budget_largest_context(e);
+  return LNL_OK;
+}
+
+/* What is left when nothing else makes it fit. Then the cache is again that of the
+ * resident model, for the same bits, unless that is too much. */
+static lnl_status make_it_fit_by_streaming(lnl_engine *e) {
+  const kv_type least = (kv_type)e->options.kv;
+  choose_kv(e);
+  LNL_TRY(stream_what_must(e));
+  if (e->budget.fits || !e->kv_was_auto || least == (kv_type)e->options.kv) return LNL_OK;
+  set_kv(e, least, KV_TO_FIT);
+  return stream_what_must(e);
+}
+
 static lnl_status make_plan(lnl_engine *e, const lnl_plan_options *options) {
   LNL_TRY(tok_check(&e->shards[0], &e->tok_kind, &e->n_vocab_tok, &e->error));
   LNL_TRY(model_read(&e->model, e->shards, e->shard_count, e->n_vocab_tok, &e->error));
@@ -331,6 +357,7 @@ static lnl_status make_plan(lnl_engine *e, const lnl_plan_options *options) {
   LNL_TRY(check_options(e, options));
   resolve_options(e, options);
   LNL_TRY(check_rules(e));
+  e->least = (lnl_memory){0};
   LNL_TRY(place_weights(e, true));
   LNL_TRY(budget_note_tight(e));
   LNL_TRY(place_weights(e, false));
@@ -345,6 +372,7 @@ static lnl_status make_plan(lnl_engine *e, const lnl_plan_options *options) {
     LNL_TRY(budget_make(e));
   }
   if (!e->budget.fits) LNL_TRY(make_it_fit(e));
+  if (!e->budget.fits) LNL_TRY(make_it_fit_by_streaming(e));
   budget_suggest(e);
   return LNL_OK;
 }
@@ -377,6 +405,13 @@ lnl_status engine_layout_weights(lnl_engine *e, lnl_arena *arena) {
     lnl_weight *w = &e->model.weights[i];
     if (w->place.domain == DOMAIN_HEAP) w->data = arena_take(arena, w->place.resident_bytes);
   }
+  return LNL_OK;
+}
+
+lnl_status engine_layout_window(lnl_engine *e, lnl_arena *arena) {
+  const uint32_t threads = e->pool.thread_count;
+  stream_layout(&e->window, arena, &e->model, threads, threads > 1 || !e->host.sync_read,
+                e->options.window_bytes, e->expert_places);
   return LNL_OK;
 }
 
@@ -451,6 +486,7 @@ static lnl_status bind_all(lnl_engine *e) {
   LNL_TRY(bind_scope(e, &e->tables, engine_layout_tables, "tables"));
   LNL_TRY(bind_scope(e, &e->weights, engine_layout_weights, "weights"));
   LNL_TRY(bind_scope(e, &e->staging, engine_layout_staging, "loader"));
+  LNL_TRY(bind_scope(e, &e->streaming, engine_layout_window, "window"));
   LNL_TRY(bind_scope(e, &e->cache, engine_layout_cache, "key-value cache"));
   LNL_TRY(bind_scope(e, &e->slab, engine_layout_slab, "activations"));
   LNL_TRY(bind_scope(e, &e->scratch, engine_layout_scratch, "scratch"));
@@ -536,6 +572,9 @@ lnl_info lnl_get_info(const lnl_engine *e) {
     info.loaded_bytes +=
         e->model.weights[i].place.domain == DOMAIN_HEAP ? e->model.weights[i].loaded_bytes : 0;
   }
+  info.streamed_bytes = e->window.fetched_bytes;
+  info.expert_hits = e->window.hits;
+  info.expert_misses = e->window.misses;
   for (uint32_t i = 0; i < e->shard_count; i++) info.header_bytes += e->shards[i].data_offset;
   return info;
 }

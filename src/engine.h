@@ -10,6 +10,7 @@
 #include "model.h"
 #include "plan.h"
 #include "sample.h"
+#include "stream.h"
 #include "tok.h"
 
 typedef enum engine_phase {
@@ -30,7 +31,7 @@ typedef struct budget_suggestion {
   uint64_t saves_bytes;
   bool sufficient; /* found by planning again with it */
 } budget_suggestion;
-enum { BUDGET_MAX_SUGGESTIONS = 6 };
+enum { BUDGET_MAX_SUGGESTIONS = 8 };
 
 typedef struct mapped_shard {
   const uint8_t *data;
@@ -56,6 +57,8 @@ struct lnl_engine {
   kv_choice kv_choice;
   uint32_t chunk_wish; /* before it was limited by the context; UINT32_MAX: all of it at once */
   bool tight;          /* forms larger than the stored ones did not fit */
+  bool streams;        /* nor did those: some weights stay in the source */
+  lnl_memory least;    /* with all streamed that can be; total 0: was not tried, or cannot be done */
   lnl_plan prefill, decode;
   lnl_budget budget;
   uint64_t tight_weights, tight_staging;                 /* with no form larger than the stored one */
@@ -85,11 +88,15 @@ struct lnl_engine {
   bool load_ahead;      /* evaluation asks for the next weight of that order */
   bool by_layer;        /* the order is lnl_weight.turn, not that of the file */
   lnl_arena staging;    /* stored rows on their way into a packed form */
+  lnl_arena streaming;  /* the window */
+  lnl_window window;
+  uint32_t expert_places; /* in the window, for matrices of experts that are streamed */
   uint8_t *stage;
   uint64_t stage_bytes;     /* how much fits */
   lnl_weight *stage_weight; /* whose bytes wait there */
   uint64_t staged_bytes;
-  lnl_weight *need_weight;
+  lnl_weight *need_weight;  /* that the need is for; NULL: no need */
+  stream_piece *need_piece; /* NULL: the need is for the weight's own place */
   lnl_need need;
 
   /* session */
@@ -112,6 +119,7 @@ lnl_status engine_layout_slab(lnl_engine *e, lnl_arena *arena);
 lnl_status engine_layout_scratch(lnl_engine *e, lnl_arena *arena);
 
 lnl_status engine_layout_staging(lnl_engine *e, lnl_arena *arena);
+lnl_status engine_layout_window(lnl_engine *e, lnl_arena *arena);
 
 /* The types of the cache that is planned. */
 kv_types engine_kv_types(const lnl_engine *e);
@@ -121,6 +129,12 @@ uint64_t engine_early_table_bytes(const lnl_engine *e);
 
 /* Makes the missing bytes of w the engine's need; returns NEED_BYTES. */
 lnl_status engine_ask_for(lnl_engine *e, lnl_weight *w);
+/* The same for a piece that is missing in the window. */
+lnl_status engine_ask_for_piece(lnl_engine *e, stream_piece *piece);
+
+/* Decides where weight i lives, and how; streamed: it may stay in the source. Fails
+ * where the profile refuses it, whatever `streamed` is. */
+lnl_status engine_place(lnl_engine *e, uint32_t i, bool streamed);
 
 /* --- budget.c ------------------------------------------------------------------ */
 
@@ -133,5 +147,12 @@ lnl_status budget_make(lnl_engine *e);
 uint32_t budget_largest_context(const lnl_engine *e);
 /* What could be done, if it does not fit; after budget_make. Plans as above. */
 void budget_suggest(lnl_engine *e);
+
+/* When the plan does not fit: fills e->least where the source can be streamed and
+ * that saves memory. With options.stream, sets e->streams and places weights so
+ * that as many stay as fit, those first that save most reading for a byte of
+ * memory; none stays when not even that fits. Every weight must have been placed
+ * with e->tight false. */
+lnl_status budget_stream(lnl_engine *e);
 
 #endif

@@ -19,7 +19,7 @@ static lnl_q8 q8_at(const lnl_exec *x, const plan_value *v) {
 }
 
 /* Rows of a value that this run computes. */
-static uint32_t row_count(const lnl_exec *x, const plan_value *v) {
+uint32_t exec_row_count(const lnl_exec *x, const plan_value *v) {
   switch (v->rows) {
   case ROWS_TOKENS:
     return x->n_tok;
@@ -102,31 +102,32 @@ void op_quant(const lnl_exec *x, const operands *o) {
   }
 }
 
+lnl_matmul exec_product(const lnl_exec *x, const plan_step *s, uint32_t begin, uint32_t n_tok) {
+  const lnl_weight *w = &x->model->weights[s->weight];
+  const plan_value *out = &x->plan->values[s->out], *in0 = &x->plan->values[s->in0];
+  const uint32_t k = (uint32_t)w->stored->shape[0];
+  lnl_matmul m = {.k = k, .n_tok = n_tok, .y = exec_f32(x, out, begin), .y_stride = out->cols};
+  if (w->held->activation == ACT_Q8) {
+    lnl_q8 q = q8_at(x, in0);
+    size_t at = (size_t)begin * k;
+    m.x_q8 = (lnl_q8){q.q + at, q.d + at / 32, q.sums + at / 16};
+  } else {
+    m.x_f32 = exec_f32(x, in0, begin);
+  }
+  return m;
+}
+
 /* Rows of out for the rows begin.. of in0, n_tok of them, from w's row
  * row_begin on: this thread's share, a bounded number a call. */
 static void product(const lnl_exec *x, const operands *o, uint32_t row_begin, uint32_t begin,
                     uint32_t n_tok) {
   const lnl_form *form = o->weight->held;
-  uint32_t k = (uint32_t)o->weight->stored->shape[0];
   bool packed = o->weight->place.hold == HOLD_PACKED;
   void (*matmul)(const lnl_matmul *) = packed ? form->packing->matmul : form->matmul;
-  lnl_matmul m = {
-      .w = o->weight->data,
-      .row_bytes = packed ? form_group_bytes(form, k) : form_row_bytes(form, k),
-      .k = k,
-      .n_tok = n_tok,
-      .y_stride = o->out->cols,
-  };
+  lnl_matmul m = exec_product(x, o->step, begin, n_tok);
+  m.row_bytes = packed ? form_group_bytes(form, m.k) : form_row_bytes(form, m.k);
   /* The kernels count rows from w's first group; y is of the part that is asked for. */
-  m.w += row_begin / (packed ? FORM_GROUP : 1) * m.row_bytes;
-  m.y = exec_f32(x, o->out, begin);
-  if (form->activation == ACT_Q8) {
-    lnl_q8 q = q8_at(x, o->in0);
-    size_t at = (size_t)begin * k;
-    m.x_q8 = (lnl_q8){q.q + at, q.d + at / 32, q.sums + at / 16};
-  } else {
-    m.x_f32 = exec_f32(x, o->in0, begin);
-  }
+  m.w = o->weight->data + row_begin / (packed ? FORM_GROUP : 1) * m.row_bytes;
   pool_range rows = pool_split(o->out->cols, ROW_UNIT, o->thread, o->thread_count);
   for (uint32_t row = rows.begin; row < rows.end; row = m.row_end) {
     m.row_begin = row;
@@ -136,7 +137,7 @@ static void product(const lnl_exec *x, const operands *o, uint32_t row_begin, ui
 }
 
 void op_matmul(const lnl_exec *x, const operands *o) {
-  product(x, o, o->step->row_begin, 0, row_count(x, o->out));
+  product(x, o, o->step->row_begin, 0, exec_row_count(x, o->out));
 }
 
 void op_expert_matmul(const lnl_exec *x, const operands *o) {
@@ -266,7 +267,7 @@ static void run_steps(void *context, uint32_t thread) {
     plan_share share = plan_op_share(s->op);
     if (share == SHARE_NONE && thread > 0) continue;
     if (share == SHARE_TOKENS || share == SHARE_ROUTED) {
-      uint32_t rows = share == SHARE_ROUTED ? x->n_tok : row_count(x, o.out ? o.out : o.in0);
+      uint32_t rows = share == SHARE_ROUTED ? x->n_tok : exec_row_count(x, o.out ? o.out : o.in0);
       pool_range mine = pool_split(rows, 1, thread, thread_count);
       if (mine.begin == mine.end) continue;
       o.begin = mine.begin;
@@ -279,30 +280,38 @@ static void run_steps(void *context, uint32_t thread) {
 /* The weight, if bytes of it are still to come. */
 static lnl_weight *incomplete(const lnl_model *model, int32_t index) {
   lnl_weight *w = index == NO_WEIGHT ? NULL : &model->weights[index];
-  return w && w->loaded_bytes < w->place.stored_bytes ? w : NULL;
+  return w && w->place.domain != DOMAIN_STREAMED && w->loaded_bytes < w->place.stored_bytes ? w : NULL;
 }
 
-lnl_status exec_run(lnl_exec *x, lnl_weight **weight) {
+lnl_status exec_run(lnl_exec *x, lnl_weight **weight, stream_piece **piece) {
   const lnl_plan *plan = x->plan;
   LNL_ASSERT(x->n_tok >= 1 && x->n_tok <= plan->token_rows && x->output_begin <= x->n_tok);
   LNL_ASSERT(x->n_tok - x->output_begin <= plan->output_rows);
-  uint32_t last = x->output_begin < x->n_tok ? plan->step_count : plan->output_step;
-  uint32_t end = x->step_limit ? u32_min(last, x->step + x->step_limit) : last;
-  lnl_weight *missing = NULL;
-  for (x->ready_end = x->step; x->ready_end < end; x->ready_end++) {
-    const plan_step *s = &plan->steps[x->ready_end];
-    missing = incomplete(x->model, s->weight);
-    if (!missing) missing = incomplete(x->model, s->weight_more);
-    if (missing) break;
-  }
-  if (x->step < x->ready_end) {
-    lnl_status status = pool_run(x->pool, run_steps, x);
-    if (status < 0) return status;
-    x->step = x->ready_end;
-  }
-  if (missing) {
-    *weight = missing;
-    return LNL_NEED_BYTES;
+  const uint32_t last = exec_last(x);
+  /* A step may have to be taken up again in the middle: steps are counted in one call. */
+  const uint32_t end = x->step_limit ? u32_min(last, x->step + x->step_limit) : last;
+  *weight = NULL;
+  *piece = NULL;
+  while (x->step < end) {
+    if (x->window && stream_is_needed(x->model, plan, x->step)) {
+      const lnl_status status = exec_stream_step(x, piece);
+      if (status != LNL_OK) return status;
+      x->step++;
+      continue;
+    }
+    for (x->ready_end = x->step; x->ready_end < end; x->ready_end++) {
+      const plan_step *s = &plan->steps[x->ready_end];
+      if (x->window && stream_is_needed(x->model, plan, x->ready_end)) break;
+      *weight = incomplete(x->model, s->weight);
+      if (!*weight) *weight = incomplete(x->model, s->weight_more);
+      if (*weight) break;
+    }
+    if (x->step < x->ready_end) {
+      const lnl_status status = pool_run(x->pool, run_steps, x);
+      if (status < 0) return status;
+      x->step = x->ready_end;
+    }
+    if (*weight) return LNL_NEED_BYTES;
   }
   return x->step < last ? LNL_MORE : LNL_OK;
 }

@@ -19,6 +19,21 @@ static inline uint32_t *exec_u32(const lnl_exec *x, const plan_value *v, uint32_
   return (uint32_t *)(void *)exec_f32(x, v, row);
 }
 
+/* The steps that the run has: all, or those before the logits. */
+static inline uint32_t exec_last(const lnl_exec *x) {
+  return x->output_begin < x->n_tok ? x->plan->step_count : x->plan->output_step;
+}
+
+/* The tokens of a product with s's weight: [n_tok] rows from `begin` of in0 and out;
+ * w, row_bytes, the range of rows and where in a row of out they go are the caller's. */
+lnl_matmul exec_product(const lnl_exec *x, const plan_step *s, uint32_t begin, uint32_t n_tok);
+/* How many rows of a MATMUL's result there are. */
+uint32_t exec_row_count(const lnl_exec *x, const plan_value *v);
+
+/* Present step of the run, whose weight is streamed: OK it is done, NEED_BYTES with
+ * *piece, THREAD_LOST. exec_stream.c. */
+lnl_status exec_stream_step(lnl_exec *x, stream_piece **piece);
+
 #define LNL_OP(OP, name, share) void op_##name(const lnl_exec *x, const operands *o);
 #include "ops.inc"
 #undef LNL_OP

@@ -75,13 +75,29 @@ static void json_tensor(const lnl_weight *w, lnl_text *text) {
   text_addf(text, "]}");
 }
 
+typedef struct weight_sums {
+  uint64_t bytes; /* stored */
+  uint32_t count;
+} weight_sums;
+
+static weight_sums sum_weights(const lnl_engine *e, lnl_domain domain) {
+  weight_sums sums = {0};
+  for (uint32_t i = 0; i < e->model.weight_count; i++) {
+    const lnl_placement *p = &e->model.weights[i].place;
+    if (p->domain != domain) continue;
+    sums.bytes += p->stored_bytes;
+    sums.count++;
+  }
+  return sums;
+}
+
 /* The memory table, line by line; JSON and text print the same lines. */
 typedef struct memory_line {
   const char *name;
   uint64_t bytes;
   char note[112];
 } memory_line;
-enum { MEMORY_LINES = 10 };
+enum { MEMORY_LINES = 12 };
 
 static uint64_t header_bytes(const lnl_engine *e) {
   uint64_t bytes = 0;
@@ -89,33 +105,20 @@ static uint64_t header_bytes(const lnl_engine *e) {
   return bytes;
 }
 
-static uint64_t mapped_bytes(const lnl_engine *e, uint32_t *count) {
-  uint64_t bytes = 0;
-  *count = 0;
-  for (uint32_t i = 0; i < e->model.weight_count; i++) {
-    const lnl_placement *p = &e->model.weights[i].place;
-    if (p->domain != DOMAIN_MAPPED) continue;
-    bytes += p->stored_bytes;
-    ++*count;
-  }
-  return bytes;
-}
-
 static uint32_t memory_lines(const lnl_engine *e, memory_line out[MEMORY_LINES]) {
   const lnl_memory *m = &e->budget.planned;
   const lnl_hparams *hp = &e->model.hp;
   uint64_t headers = header_bytes(e);
-  uint32_t mapped_count;
-  uint64_t mapped = mapped_bytes(e, &mapped_count);
+  const weight_sums mapped = sum_weights(e, DOMAIN_MAPPED), streamed = sum_weights(e, DOMAIN_STREAMED);
   char kv[KV_NAME_BYTES];
   kv_types_name(engine_kv_types(e), kv);
-  uint64_t scopes = m->weights + m->kv + m->slab + m->scratch + m->tables + m->staging;
+  uint64_t scopes = m->weights + m->kv + m->slab + m->scratch + m->tables + m->staging + m->window;
   out[0] = (memory_line){.name = "weights", .bytes = m->weights};
   fmt_print(out[0].note, sizeof out[0].note, "%u tensors in linear memory",
-            e->model.weight_count - mapped_count);
-  out[1] = (memory_line){.name = "weights_mapped", .bytes = mapped};
+            e->model.weight_count - mapped.count - streamed.count);
+  out[1] = (memory_line){.name = "weights_mapped", .bytes = mapped.bytes};
   fmt_print(out[1].note, sizeof out[1].note, "%u tensors stay in the mapped file: not counted in the total",
-            mapped_count);
+            mapped.count);
   out[2] = (memory_line){.name = "kv", .bytes = m->kv};
   fmt_print(out[2].note, sizeof out[2].note, "key-value cache, %s%s, %u layers x %u tokens", kv,
             e->kv_was_auto ? " (auto)" : "", hp->n_layer, e->options.n_ctx);
@@ -135,9 +138,15 @@ static uint32_t memory_lines(const lnl_engine *e, memory_line out[MEMORY_LINES])
                          .note = "code's own data, stack, rounding to pages"};
   out[8] = (memory_line){
       .name = "staging", .bytes = m->staging, .note = "rows on their way into a packed form while loading"};
-  out[9] = (memory_line){.name = "total",
-                         .bytes = m->total,
-                         .note = "also the peak while loading: weights are read straight into place"};
+  out[9] = (memory_line){.name = "weights_streamed", .bytes = streamed.bytes};
+  fmt_print(out[9].note, sizeof out[9].note, "%u tensors stay in the source: not counted in the total",
+            streamed.count);
+  out[10] = (memory_line){.name = "window", .bytes = m->window};
+  fmt_print(out[10].note, sizeof out[10].note, "through which those pass: %llu bytes are read for each token",
+            ULL(stream_fetched_a_token(&e->model)));
+  out[11] = (memory_line){.name = "total",
+                          .bytes = m->total,
+                          .note = "also the peak while loading: weights are read straight into place"};
   return MEMORY_LINES;
 }
 
@@ -159,7 +168,7 @@ typedef struct warning {
   const char *code;
   char text[160];
 } warning;
-enum { MAX_WARNINGS = 3 };
+enum { MAX_WARNINGS = 4 };
 
 static uint32_t warnings(const lnl_engine *e, warning out[MAX_WARNINGS]) {
   uint32_t count = 0;
@@ -178,6 +187,13 @@ static uint32_t warnings(const lnl_engine *e, warning out[MAX_WARNINGS]) {
     out[count++] =
         (warning){"NO_RELAXED_SIMD",
                   "this engine runs the base module (simd128 without relaxed SIMD), which is slower"};
+  }
+  if (e->streams) {
+    warning *w = &out[count++];
+    w->code = "STREAMED";
+    fmt_print(w->text, sizeof w->text,
+              "%u weights do not fit: %.1f MiB are read from the source for each token, which is slow",
+              sum_weights(e, DOMAIN_STREAMED).count, (double)stream_fetched_a_token(&e->model) / 0x1p20);
   }
   if (e->tok_kind == TOK_NONE) {
     out[count++] = (warning){"NO_TOKENIZER", "the file has no tokenizer: only token ids can be given"};
@@ -202,8 +218,7 @@ static region arena_region(const char *name, lnl_scope scope, uint64_t planned, 
 static void json_regions(const lnl_engine *e, lnl_text *text) {
   const lnl_memory *m = &e->budget.planned;
   const uint64_t headers = header_bytes(e), early = engine_early_table_bytes(e);
-  uint32_t mapped_count;
-  const uint64_t mapped = mapped_bytes(e, &mapped_count);
+  const uint64_t mapped = sum_weights(e, DOMAIN_MAPPED).bytes;
   const uint64_t plans = e->model.block_bytes + e->prefill.block_bytes + e->decode.block_bytes;
   const region list[] = {
       {"header", SCOPE_MODEL, headers, headers, NULL},
@@ -211,6 +226,7 @@ static void json_regions(const lnl_engine *e, lnl_text *text) {
       arena_region("tables", SCOPE_MODEL, m->tables - early, &e->tables),
       arena_region("weights", SCOPE_MODEL, m->weights, &e->weights),
       arena_region("staging", SCOPE_SCRATCH, m->staging, &e->staging),
+      arena_region("window", SCOPE_STEP, m->window, &e->streaming),
       arena_region("kv", SCOPE_SESSION, m->kv, &e->cache),
       arena_region("slab", SCOPE_STEP, m->slab, &e->slab),
       arena_region("scratch", SCOPE_SCRATCH, m->scratch, &e->scratch),
@@ -262,6 +278,15 @@ void lnl_explain_json(const lnl_engine *e, lnl_text *text) {
   } else {
     text_addf(text, "%llu", ULL(e->budget.limit_bytes));
   }
+  if (e->streams) {
+    const weight_sums sums = sum_weights(e, DOMAIN_STREAMED);
+    text_addf(text, ",\"streaming\":{\"tensors\":%u,\"stored_bytes\":%llu,\"bytes_per_token\":%llu,",
+              sums.count, ULL(sums.bytes), ULL(stream_fetched_a_token(&e->model)));
+    text_addf(text, "\"window_bytes\":%llu,\"slot_bytes\":%llu,\"slots\":%u,", ULL(e->budget.planned.window),
+              ULL(e->window.slot_bytes), e->window.slot_count);
+    text_addf(text, "\"expert_places\":%u,\"expert_bytes\":%llu}", e->expert_places,
+              ULL(e->window.expert_bytes));
+  }
   text_addf(text, ",\"memory\":[");
   uint32_t count = memory_lines(e, lines);
   for (uint32_t i = 0; i < count; i++) {
@@ -292,7 +317,8 @@ void lnl_explain_json(const lnl_engine *e, lnl_text *text) {
 static void json_memory(lnl_text *text, const char *name, const lnl_memory *m) {
   text_addf(text, "\"%s\":{\"weights\":%llu,\"kv\":%llu,\"slab\":%llu,\"scratch\":%llu,", name,
             ULL(m->weights), ULL(m->kv), ULL(m->slab), ULL(m->scratch + m->staging));
-  text_addf(text, "\"tables\":%llu,\"total\":%llu}", ULL(m->tables), ULL(m->total));
+  text_addf(text, "\"window\":%llu,\"tables\":%llu,\"total\":%llu}", ULL(m->window), ULL(m->tables),
+            ULL(m->total));
 }
 
 void lnl_memory_json(const lnl_engine *e, lnl_text *text) {
@@ -323,7 +349,8 @@ static void json_plan(const lnl_engine *e, lnl_text *text, const char *name, con
       text_addf(
           text,
           ",\"type\":\"%s\",\"form\":\"%s\",\"kernel\":\"%s\",\"weight_bytes\":%llu,\"weight_values\":%llu",
-          w->form->name, place_hold_name(w->place.hold), w->place.kernel, ULL(w->place.resident_bytes),
+          w->form->name, place_hold_name(w->place.hold), w->place.kernel,
+          ULL(w->place.resident_bytes ? w->place.resident_bytes : w->place.stored_bytes),
           ULL(model_value_count(w)));
       text_addf(text, ",\"weight_rows\":%llu", ULL(model_row_count(w)));
     }
@@ -398,7 +425,7 @@ static void text_weight_group(const lnl_engine *e, uint32_t first, lnl_text *tex
   for (uint32_t i = 0; i < e->model.weight_count; i++) {
     const lnl_weight *o = &e->model.weights[i];
     if (o->role != w->role || o->form != w->form || o->place.hold != w->place.hold ||
-        o->place.decided_by != w->place.decided_by)
+        o->place.decided_by != w->place.decided_by || o->place.domain != w->place.domain)
       continue;
     if (i < first) return; /* already printed */
     stored += o->place.stored_bytes;

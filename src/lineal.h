@@ -62,6 +62,11 @@ typedef struct lnl_plan_options {
   bool all_logits;       /* keep the logits of each position, not only the last */
   bool embed;            /* one vector for the text instead of logits: see lnl_logits */
   bool spread;           /* every activation has a place of its own: to check the slab by */
+  /* What does not fit may stay in the source and pass through a window of memory
+   * each time a step needs it: lnl_eval then gives NEED_BYTES during each pass.
+   * Only when the model does not fit otherwise, and the host can read at any offset. */
+  bool stream;
+  uint64_t window_bytes; /* of that window, at most; 0: default. Raised to the least that works */
 } lnl_plan_options;
 #define LNL_LARGEST_CONTEXT UINT32_MAX
 enum { LNL_DEFAULT_CONTEXT = 2048, LNL_ALL_LOGITS_CHUNK = 16, LNL_EMBED_CONTEXT = 512 };
@@ -76,7 +81,7 @@ lnl_status lnl_plan_for(lnl_engine *e, const lnl_plan_options *options);
 /* Where the memory goes, in bytes. planned: computed from the header;
  * measured: what the bound scopes really hold. */
 typedef struct lnl_memory {
-  uint64_t weights, kv, slab, scratch, tables, staging, total;
+  uint64_t weights, kv, slab, scratch, tables, staging, window, total;
 } lnl_memory;
 
 typedef struct lnl_budget {
@@ -125,6 +130,11 @@ typedef struct lnl_extent {
 /* Of the i-th weight in the order of loading; false: there are not so many. */
 bool lnl_load_extent(const lnl_engine *e, uint32_t i, lnl_extent *extent);
 const lnl_need *lnl_get_need(const lnl_engine *e);
+/* For hosts that read asynchronously. OK: the need is for what comes after that
+ * which can be computed now; the host begins to read it, and may call lnl_eval
+ * meanwhile, which then asks for the same bytes again when it cannot go on without.
+ * MORE: they are needed now. */
+lnl_status lnl_need_later(lnl_engine *e);
 /* The first `bytes` of the need were written. */
 lnl_status lnl_load_fed(lnl_engine *e, uint32_t bytes);
 /* The source has no more: always GGUF_TRUNCATED, naming the tensor. */
@@ -168,7 +178,8 @@ lnl_status lnl_set_sampler(lnl_engine *e, const struct sample_params *params);
  * PROMPT_TOO_LONG, BAD_TOKEN. A rejected prompt leaves the timeline as it was. */
 int32_t lnl_prompt(lnl_engine *e, const int32_t *ids, uint32_t count, bool reuse);
 /* Evaluates the next chunk of the timeline. OK: logits of its end are ready.
- * MORE: call again. NEED_BYTES: feed, call again. CONTEXT_FULL: no room. */
+ * MORE: call again. NEED_BYTES: feed, call again; with several threads the
+ * others compute meanwhile. CONTEXT_FULL: no room. */
 lnl_status lnl_eval(lnl_engine *e);
 /* From now on an lnl_eval runs at most so many steps of the plan and then
  * returns MORE; 0: whole chunks. For a host that times each step: the core has
@@ -192,9 +203,11 @@ typedef struct lnl_info {
   uint32_t n_embd;  /* 0: planned for logits */
   int32_t bos, eos; /* -1: none */
   bool has_tokenizer, adds_bos;
-  uint64_t weight_bytes; /* stored bytes to load, all shards */
+  uint64_t weight_bytes; /* stored bytes to load, all shards; not those that are streamed */
   uint64_t loaded_bytes;
-  uint64_t header_bytes; /* of all headers */
+  uint64_t header_bytes;               /* of all headers */
+  uint64_t streamed_bytes;             /* that have passed through the window so far */
+  uint64_t expert_hits, expert_misses; /* matrices of streamed experts found in the window, and not */
 } lnl_info;
 lnl_info lnl_get_info(const lnl_engine *e);
 

@@ -8,8 +8,11 @@
 static bool is_vector(const lnl_weight *w) { return model_role_is_vector(w->role); }
 
 /* Whether its rows pass through the stage: what is packed or dequantised. Norms
- * and biases are widened in their place instead. */
-static bool is_staged(const lnl_weight *w) { return w->place.hold != HOLD_STORED && !is_vector(w); }
+ * and biases are widened in their place instead, and what is streamed is packed
+ * when it is used: see stream.h. */
+static bool is_staged(const lnl_weight *w) {
+  return w->place.hold != HOLD_STORED && w->place.domain != DOMAIN_STREAMED && !is_vector(w);
+}
 
 static uint64_t row_bytes(const lnl_weight *w) { return form_row_bytes(w->form, w->stored->shape[0]); }
 
@@ -48,6 +51,7 @@ lnl_status engine_ask_for(lnl_engine *e, lnl_weight *w) {
     most = u64_min(w->place.stored_bytes - w->loaded_bytes, e->stage_bytes - e->staged_bytes);
   }
   e->need_weight = w;
+  e->need_piece = NULL;
   e->need = (lnl_need){
       .shard = w->shard,
       .offset = w->stored->offset + w->loaded_bytes,
@@ -96,10 +100,24 @@ bool lnl_load_extent(const lnl_engine *e, uint32_t i, lnl_extent *extent) {
   return true;
 }
 
+lnl_status engine_ask_for_piece(lnl_engine *e, stream_piece *p) {
+  const lnl_weight *w = p->weight;
+  e->need_weight = p->weight;
+  e->need_piece = p;
+  e->need = (lnl_need){
+      .shard = w->shard,
+      .offset = w->stored->offset + p->row_begin * row_bytes(w) + p->loaded_bytes,
+      .bytes = (uint32_t)u64_min(p->bytes - p->loaded_bytes, LNL_MAX_NEED_BYTES),
+      .pointer = p->data + p->loaded_bytes,
+  };
+  return LNL_NEED_BYTES;
+}
+
 lnl_status lnl_load_next(lnl_engine *e) {
   if (e->phase != PHASE_BOUND) return error_set(&e->error, LNL_BAD_STATE, "memory is not bound");
   for (; e->load_cursor < e->model.weight_count; e->load_cursor++) {
     lnl_weight *w = in_order(e, e->load_cursor);
+    if (w->place.domain == DOMAIN_STREAMED) continue;
     if (w->loaded_bytes < w->place.stored_bytes) return engine_ask_for(e, w);
   }
   e->need_weight = NULL;
@@ -168,10 +186,16 @@ lnl_status lnl_load_fed(lnl_engine *e, uint32_t bytes) {
     return error_set(&e->error, LNL_BAD_STATE, "more bytes were fed than were asked for");
   }
   lnl_weight *w = e->need_weight;
-  w->loaded_bytes += bytes;
   e->need.offset += bytes;
   e->need.pointer += bytes;
   e->need.bytes -= bytes;
+  if (e->need_piece) {
+    e->need_piece->loaded_bytes += bytes;
+    e->window.fetched_bytes += bytes;
+    if (e->need.bytes == 0) e->need_weight = NULL;
+    return LNL_OK;
+  }
+  w->loaded_bytes += bytes;
   bool complete = w->loaded_bytes == w->place.stored_bytes;
   if (is_staged(w)) {
     e->staged_bytes += bytes;
@@ -184,13 +208,21 @@ lnl_status lnl_load_fed(lnl_engine *e, uint32_t bytes) {
 
 const lnl_need *lnl_get_need(const lnl_engine *e) { return &e->need; }
 
+lnl_status lnl_need_later(lnl_engine *e) {
+  if (!e->need_weight || e->need_piece != &e->window.ahead) return LNL_MORE;
+  e->need_weight = NULL;
+  e->window.later = true;
+  return LNL_OK;
+}
+
 lnl_status lnl_load_ended(lnl_engine *e) {
   const lnl_weight *w = e->need_weight;
   if (!w) return error_set(&e->error, LNL_BAD_STATE, "no bytes were asked for");
+  const stream_piece *p = e->need_piece;
+  const uint64_t missing = p ? p->bytes - p->loaded_bytes : w->place.stored_bytes - w->loaded_bytes;
   e->phase = PHASE_FAILED;
   return error_set(&e->error, LNL_GGUF_TRUNCATED,
                    "the file ends inside tensor '%.*s': %llu of its %llu bytes are missing",
                    (int)w->stored->name.bytes, (const char *)w->stored->name.data,
-                   (unsigned long long)(w->place.stored_bytes - w->loaded_bytes),
-                   (unsigned long long)w->place.stored_bytes);
+                   (unsigned long long)missing, (unsigned long long)w->place.stored_bytes);
 }

@@ -74,6 +74,11 @@ static void choose_domain(const place_query *query, lnl_placement *out) {
     because(out, REASON_MAPPED_AS_STORED);
     return;
   }
+  if (query->stream && !query->vector && out->hold <= HOLD_PACKED) {
+    out->domain = DOMAIN_STREAMED;
+    because(out, only_looked_up(query) ? REASON_STREAMED_ROWS : REASON_STREAMED_NO_ROOM);
+    return;
+  }
   const uint64_t bytes[HOLD_COUNT] = {
       [HOLD_STORED] = query->stored_bytes,
       [HOLD_PACKED] = query->packed_bytes,

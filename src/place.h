@@ -90,7 +90,8 @@ typedef struct place_query {
   uint64_t stored_bytes, value_count;
   const char *packed_kernel; /* of the packed form; NULL when there is none */
   uint64_t packed_bytes;
-  bool tight; /* there is no room for a form larger than the stored one */
+  bool tight;  /* there is no room for a form larger than the stored one */
+  bool stream; /* there is no room for it: it may stay in the source (see stream.h) */
 } place_query;
 
 void place_resolve(const place_query *query, lnl_placement *out);

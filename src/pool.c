@@ -93,16 +93,31 @@ bool pool_barrier(lnl_pool *pool) {
   return !load(&pool->lost);
 }
 
-lnl_status pool_run(lnl_pool *pool, pool_job job, void *context) {
+void pool_start(lnl_pool *pool, pool_job job, void *context) {
+  pool->job = job;
+  pool->context = context;
+  if (pool->thread_count == 1 || load(&pool->lost)) return;
+  __atomic_add_fetch(&pool->job_number, 1, __ATOMIC_RELEASE);
+  wake_all(&pool->job_number);
+}
+
+/* The others do not wait for the caller, who may be reading from a slow source:
+ * they say that they are done, and wait for the next job, for ever. */
+lnl_status pool_finish(lnl_pool *pool) {
   if (load(&pool->lost)) return LNL_THREAD_LOST;
-  if (pool->thread_count > 1) {
-    pool->job = job;
-    pool->context = context;
-    __atomic_add_fetch(&pool->job_number, 1, __ATOMIC_RELEASE);
-    wake_all(&pool->job_number);
+  pool->job(pool->context, 0);
+  for (uint32_t seen; (seen = load(&pool->finished)) + 1 < pool->thread_count;) {
+    if (await_change(&pool->finished, seen, LOST_AFTER_SECONDS, &pool->lost)) continue;
+    pool_report_lost(pool);
+    return LNL_THREAD_LOST;
   }
-  job(context, 0);
-  return pool_barrier(pool) ? LNL_OK : LNL_THREAD_LOST;
+  __atomic_store_n(&pool->finished, 0, __ATOMIC_RELAXED);
+  return load(&pool->lost) ? LNL_THREAD_LOST : LNL_OK;
+}
+
+lnl_status pool_run(lnl_pool *pool, pool_job job, void *context) {
+  pool_start(pool, job, context);
+  return pool_finish(pool);
 }
 
 void pool_thread_main(lnl_pool *pool, uint32_t thread) {
@@ -110,13 +125,16 @@ void pool_thread_main(lnl_pool *pool, uint32_t thread) {
     if (load(&pool->stopping)) return;
     done++;
     pool->job(pool->context, thread);
-    if (!pool_barrier(pool)) return;
+    __atomic_add_fetch(&pool->finished, 1, __ATOMIC_RELEASE);
+    wake_all(&pool->finished);
+    if (load(&pool->lost)) return;
   }
 }
 
 void pool_report_lost(lnl_pool *pool) {
   __atomic_store_n(&pool->lost, 1, __ATOMIC_RELEASE);
   wake_all(&pool->generation);
+  wake_all(&pool->finished);
 }
 
 void pool_stop(lnl_pool *pool) {

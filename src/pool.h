@@ -17,6 +17,7 @@ typedef struct lnl_pool {
   uint32_t job_number;   /* rises with each job: the others wait for it */
   uint32_t arrived;      /* at the present barrier */
   uint32_t generation;   /* rises with each barrier passed */
+  uint32_t finished;     /* others that are done with the present job */
   uint32_t lost;         /* a thread died or did not come: the pool is useless */
   uint32_t stopping;
   pool_job job;
@@ -33,6 +34,11 @@ void pool_init(lnl_pool *pool, uint32_t thread_count);
  * others read may change meanwhile. LNL_OK, or LNL_THREAD_LOST when one did not
  * come to a barrier in time: never a hang. Allocates nothing. */
 lnl_status pool_run(lnl_pool *pool, pool_job job, void *context);
+/* The same in two halves: between them the caller does something else (reads a
+ * file), however long that takes, while the others have begun; in pool_finish
+ * it joins them. Each pool_start has its pool_finish, THREAD_LOST or not. */
+void pool_start(lnl_pool *pool, pool_job job, void *context);
+lnl_status pool_finish(lnl_pool *pool);
 
 /* Inside a job: waits until every thread is here. Spins first (0.3 us when
  * nobody else wants the core), then sleeps, so that idle threads cost nothing.

@@ -44,7 +44,9 @@ int32_t lnl_prompt(lnl_engine *e, const int32_t *ids, uint32_t count, bool reuse
   if (e->model.hp.n_conv_layer && (common < e->n_past || e->running)) common = 0;
   if (needs_long_factors(e, count) != e->long_text) common = 0;
   /* A step that was suspended is forgotten: its positions were not counted. */
+  exec_settle(&e->exec);
   e->running = false;
+  if (e->need_piece) e->need_weight = NULL; /* its place in the window is given up */
   memcpy(e->history, ids, count * sizeof *ids);
   e->n_past = common;
   e->n_total = count;
@@ -72,6 +74,7 @@ static void start_chunk(lnl_engine *e) {
       .inverse_freq = e->inverse_freq,
       .slab = e->slab_base,
       .pool = &e->pool,
+      .window = e->window.slots ? &e->window : NULL,
       .scratch = e->attn_scratch,
       .scratch_bytes = e->attn_scratch_stride,
       .tokens = e->history + e->n_past,
@@ -108,11 +111,15 @@ lnl_status lnl_eval(lnl_engine *e) {
     }
     start_chunk(e);
   }
-  lnl_weight *missing = NULL;
+  lnl_weight *missing;
+  stream_piece *piece;
   e->exec.step_limit = e->step_limit;
-  lnl_status status = exec_run(&e->exec, &missing);
+  lnl_status status = exec_run(&e->exec, &missing, &piece);
   if (status == LNL_MORE) return LNL_MORE;
-  if (status == LNL_NEED_BYTES) return e->load_ahead ? lnl_load_next(e) : engine_ask_for(e, missing);
+  if (status == LNL_NEED_BYTES) {
+    if (!missing) return engine_ask_for_piece(e, piece);
+    return e->load_ahead ? lnl_load_next(e) : engine_ask_for(e, missing);
+  }
   if (status < 0) {
     e->phase = PHASE_FAILED;
     return error_set(&e->error, status, "one of the %u threads of the engine stopped", e->pool.thread_count);

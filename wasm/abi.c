@@ -79,7 +79,7 @@ int32_t lnl_abi_header_finish(lnl_engine *e) { return lnl_header_finish(core(e))
 uint32_t lnl_abi_shard_count(lnl_engine *e) { return lnl_shard_count(core(e)); }
 
 int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_t kv, uint32_t chunk,
-                     uint32_t flags, uint32_t placement, uint32_t tensor_bytes) {
+                     uint32_t flags, uint32_t placement, uint32_t tensor_bytes, double window_bytes) {
   const abi_engine *a = self(e);
   if (tensor_bytes > a->input_bytes || (tensor_bytes && a->input[tensor_bytes - 1]))
     return lnl_set_error(core(e), LNL_BAD_ARGUMENT, "the overrides do not end");
@@ -95,6 +95,8 @@ int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_
       .all_logits = flags & 1,
       .embed = flags & 2,
       .spread = flags & 8,
+      .stream = flags & 4,
+      .window_bytes = as_u64(window_bytes, 0),
   };
   return lnl_plan_for(core(e), &options);
 }
@@ -144,6 +146,7 @@ double lnl_abi_need_offset(lnl_engine *e) { return (double)lnl_get_need(core(e))
 uint32_t lnl_abi_need_bytes(lnl_engine *e) { return lnl_get_need(core(e))->bytes; }
 uint8_t *lnl_abi_need_pointer(lnl_engine *e) { return lnl_get_need(core(e))->pointer; }
 int32_t lnl_abi_load_fed(lnl_engine *e, uint32_t bytes) { return lnl_load_fed(core(e), bytes); }
+int32_t lnl_abi_need_later(lnl_engine *e) { return lnl_need_later(core(e)); }
 int32_t lnl_abi_load_ended(lnl_engine *e) { return lnl_load_ended(core(e)); }
 
 int32_t lnl_abi_tok_bind(lnl_engine *e) { return bind_piece(e, lnl_bind_tokenizer(core(e))); }
@@ -292,6 +295,12 @@ double lnl_abi_number(lnl_engine *e, uint32_t which) {
   }
   case NUM_N_EMBD:
     return (double)info.n_embd;
+  case NUM_STREAMED_BYTES:
+    return (double)info.streamed_bytes;
+  case NUM_EXPERT_HITS:
+    return (double)info.expert_hits;
+  case NUM_EXPERT_MISSES:
+    return (double)info.expert_misses;
   default:
     return -1;
   }

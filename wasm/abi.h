@@ -9,7 +9,7 @@
 
 #include "../src/lineal.h"
 
-enum { LNL_ABI_VERSION = 5 }; /* js-glue/abi.js refuses another number */
+enum { LNL_ABI_VERSION = 6 }; /* js-glue/abi.js refuses another number */
 uint32_t lnl_abi_version(void);
 uint32_t lnl_abi_isa(void); /* lnl_isa of this module */
 /* NUL-terminated, static. */
@@ -40,14 +40,15 @@ uint32_t lnl_abi_shard_count(lnl_engine *e);  /* 1 unless split.count says more 
  * fits. budget_bytes 0: none. kv: 0 auto, 1 f32, 2 f16, 3 q8_0, 4 q4_0; that of
  * values, where it is another, times 256 on top. chunk 0: default. flags: 1 keep the logits
  * of each prompt position (for logits and perplexity), 2 one vector of the text
- * instead of logits (embeddings; always so for models without an output), 8 each
- * activation in a place of its own (a check). placement: the profile (0 the
- * host's own, 1 browser, 2 phone, 3 node, 4 native) plus 256 times the form of all
- * weights (0 the core decides, 1 stored, 2 x8, 3 f32, 4 f16). tensor_bytes: so
- * many bytes of the input are overrides by name, lines GLOB=FORM with a NUL at
- * the end; 0: none. status OK even when it does not fit: lnl_abi_number(e, NUM_FITS) tells. */
+ * instead of logits (embeddings; always so for models without an output), 4 stream
+ * what does not fit, through a window of at most window_bytes (0: default): evaluation
+ * then gives NEED_BYTES all the time, 8 each activation in a place of its own (a check).
+ * placement: the profile (0 the host's own, 1 browser, 2 phone, 3 node, 4 native) plus
+ * 256 times the form of all weights (0 the core decides, 1 stored, 2 x8, 3 f32, 4 f16).
+ * tensor_bytes: so many bytes of the input are overrides by name, lines GLOB=FORM with a
+ * NUL at the end; 0: none. status OK even when it does not fit: lnl_abi_number(e, NUM_FITS) tells. */
 int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_t kv, uint32_t chunk,
-                     uint32_t flags, uint32_t placement, uint32_t tensor_bytes);
+                     uint32_t flags, uint32_t placement, uint32_t tensor_bytes, double window_bytes);
 
 /* Texts made on demand: valid until the next lnl_abi_text of e. */
 enum {
@@ -79,6 +80,10 @@ double lnl_abi_need_offset(lnl_engine *e);
 uint32_t lnl_abi_need_bytes(lnl_engine *e); /* at most 4 MiB */
 uint8_t *lnl_abi_need_pointer(lnl_engine *e);
 int32_t lnl_abi_load_fed(lnl_engine *e, uint32_t bytes);
+/* 0: the need is for what comes after that which can be computed now. Begin to read
+ * it and call lnl_abi_eval meanwhile, which asks for it again in time. 2: it is
+ * needed now. */
+int32_t lnl_abi_need_later(lnl_engine *e);
 /* The source ended before the need was met: GGUF_TRUNCATED naming the tensor
  * and the missing bytes. */
 int32_t lnl_abi_load_ended(lnl_engine *e);
@@ -166,7 +171,10 @@ enum {
   NUM_LIVE_BLOCKS,
   NUM_HEADER_BYTES,
   NUM_MAX_PIECE_BYTES /* of text that one token stands for; 0: no tokenizer */,
-  NUM_N_EMBD /* length of the vector; 0: the model was opened for logits */
+  NUM_N_EMBD /* length of the vector; 0: the model was opened for logits */,
+  NUM_STREAMED_BYTES /* that have passed through the window so far */,
+  NUM_EXPERT_HITS /* matrices of streamed experts that were in the window */,
+  NUM_EXPERT_MISSES /* and that were not */
 };
 double lnl_abi_number(lnl_engine *e, uint32_t which);
 

@@ -67,6 +67,8 @@ static bool follow(const budget_suggestion *s, const lnl_budget *budget, lnl_pla
     options->kv = options->kv_v = KV_Q8_0;
   else if (!strcmp(s->code, "SMALLER_CHUNK"))
     options->chunk = 16;
+  else if (!strcmp(s->code, "STREAM"))
+    options->stream = true;
   else if (!strcmp(s->code, "MORE_MEMORY"))
     options->budget_bytes = budget->planned.total;
   else

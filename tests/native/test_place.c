@@ -11,7 +11,7 @@
 #include "../../src/place.h"
 
 typedef struct expectation {
-  bool can_map, vector, embedding, also_output, stored_f32, tight;
+  bool can_map, vector, embedding, also_output, stored_f32, tight, stream;
   uint64_t packed_bytes; /* 0: the form has no packing */
   lnl_domain domain;
   lnl_hold hold;
@@ -68,6 +68,36 @@ static const expectation table[] = {
      .hold = HOLD_PACKED,
      .resident_bytes = 2000,
      .reasons = "PACKED_FOR_KERNEL TIED_OUTPUT HOST_CANNOT_MAP COPY_NOT_MAPPABLE READ_EVERY_STEP"},
+    /* for which there is no room: in the form that they would have */
+    {.stream = true,
+     .domain = DOMAIN_STREAMED,
+     .reasons = "KERNEL_READS_STORED HOST_CANNOT_MAP STREAMED_NO_ROOM"},
+    {.stream = true,
+     .packed_bytes = 2200,
+     .domain = DOMAIN_STREAMED,
+     .hold = HOLD_PACKED,
+     .reasons = "PACKED_FOR_KERNEL HOST_CANNOT_MAP COPY_NOT_MAPPABLE STREAMED_NO_ROOM"},
+    {.stream = true,
+     .packed_bytes = 2000,
+     .embedding = true,
+     .domain = DOMAIN_STREAMED,
+     .reasons = "ROWS_KEPT_TO_LOOK_UP KERNEL_READS_STORED HOST_CANNOT_MAP STREAMED_ROWS"},
+    {.stream = true,
+     .packed_bytes = 2000,
+     .embedding = true,
+     .also_output = true,
+     .domain = DOMAIN_STREAMED,
+     .hold = HOLD_PACKED,
+     .reasons = "PACKED_FOR_KERNEL TIED_OUTPUT HOST_CANNOT_MAP COPY_NOT_MAPPABLE STREAMED_NO_ROOM"},
+    {.stream = true,
+     .can_map = true,
+     .domain = DOMAIN_MAPPED,
+     .reasons = "KERNEL_READS_STORED MAPPED_AS_STORED"},
+    {.stream = true,
+     .vector = true,
+     .stored_f32 = true,
+     .resident_bytes = 4000,
+     .reasons = "STORED_F32 HOST_CANNOT_MAP READ_EVERY_STEP"},
     /* norms and biases */
     {.vector = true,
      .hold = HOLD_F32,
@@ -107,6 +137,7 @@ static void test_resolver_matches_the_table(void **state) {
         .packed_kernel = want->packed_bytes ? "q4_0x8.q8.scalar" : NULL,
         .packed_bytes = want->packed_bytes,
         .tight = want->tight,
+        .stream = want->stream,
     };
     lnl_placement got;
     place_resolve(&query, &got);

@@ -60,7 +60,7 @@ test('generate --json: every promised key, in bytes, milliseconds and ids', asyn
   ]);
   for (const [name, value] of Object.entries(result.timings)) assert.ok(value > 0, `${name} ${value}`);
   const { planned, measured } = result.memory;
-  assert.deepEqual(Object.keys(planned), ['weights', 'kv', 'slab', 'scratch', 'tables', 'total']);
+  assert.deepEqual(Object.keys(planned), ['weights', 'kv', 'slab', 'scratch', 'window', 'tables', 'total']);
   assert.deepEqual(
     [measured.weights, measured.kv, measured.slab],
     [planned.weights, planned.kv, planned.slab],

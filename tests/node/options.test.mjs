@@ -59,6 +59,8 @@ test('plan options: defaults, and each bad value is named', () => {
       allLogits: false,
       embeddings: false,
       overlap: false,
+      stream: 'auto',
+      streamWindow: 0,
       module: 'auto',
       threads: 0,
       host: {},

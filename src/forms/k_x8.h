@@ -25,16 +25,15 @@ enum {
 
 enum { SUBS = 8 };
 
-/* [d][dmin][scales and minima] of a stored block to those of row r. */
-static FORM_SMALL VEC_NOINLINE void k_pack_scales(uint8_t *dst, const uint8_t *block, uint32_t r) {
-  memcpy(dst + 2 * r, block, 2);
-  memcpy(dst + K_DMIN_AT + 2 * r, block + 2, 2);
-  for (int j = 0; j < SUBS; j++) {
-    int scale, min;
-    scale_min(block + 4, j, &scale, &min);
-    dst[K_SCALES_AT + 8 * j + (int)r] = (uint8_t)scale;
-    dst[K_MINS_AT + 8 * j + (int)r] = (uint8_t)min;
+/* [d][dmin][scales and minima] of the stored blocks of 8 rows. */
+VEC_INLINE void k_pack_scales(uint8_t *dst, const uint8_t *const block[FORM_GROUP]) {
+  v128_t row[FORM_GROUP];
+  VEC_UNROLL for (int r = 0; r < FORM_GROUP; r++) {
+    memcpy(dst + 2 * r, block[r], 2);
+    memcpy(dst + K_DMIN_AT + 2 * r, block[r] + 2, 2);
+    row[r] = scales_mins(block[r] + 4);
   }
+  x8_transpose_bytes(dst + K_SCALES_AT, row); /* minima follow scales */
 }
 /* The interleaved codes of four rows, whose nibbles begin at block[r] + at. */
 VEC_INLINE void k_pack_codes(const uint8_t *const block[4], uint32_t at, uint8_t *dst, uint32_t pair_bytes) {

@@ -8,7 +8,7 @@
 enum { BLOCK = 32, WORDS = 4, BLOCK_BYTES = X8_SCALES + FORM_GROUP * 4 * WORDS, ZERO = NIBBLES_ZERO };
 
 static void pack(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uint8_t *dst, uint32_t k) {
-  x8_pack(src, row_bytes, row_count, dst, k, WORDS, 0);
+  x8_pack(src, row_bytes, row_count, dst, k, 4 * WORDS, 0);
 }
 
 /* Value i of the block is (code - 8) d. */

@@ -11,10 +11,8 @@ static void pack(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uin
   static const uint8_t zero[STORED_BYTES]; /* a block of a missing row */
   for (size_t b = 0; b < k / BLOCK; b++, src += STORED_BYTES, dst += BLOCK_BYTES) {
     const uint8_t *block[FORM_GROUP];
-    for (uint32_t r = 0; r < FORM_GROUP; r++) {
-      block[r] = r < row_count ? src + (size_t)(r * row_bytes) : zero;
-      k_pack_scales(dst, block[r], r);
-    }
+    for (uint32_t r = 0; r < FORM_GROUP; r++) block[r] = r < row_count ? src + (size_t)(r * row_bytes) : zero;
+    k_pack_scales(dst, block);
     VEC_LOOP for (uint32_t half = 0; half < 2; half++) {
       k_pack_codes(block + 4 * half, STORED_CODES_AT, dst + K_CODES_AT + 16 * half, PAIR_BYTES);
     }

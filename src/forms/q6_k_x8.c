@@ -35,11 +35,13 @@ static void pack(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uin
   static const uint8_t zero[STORED_BYTES]; /* a block of a missing row */
   for (size_t b = 0; b < k / BLOCK; b++, src += STORED_BYTES, dst += BLOCK_BYTES) {
     const uint8_t *block[FORM_GROUP];
-    VEC_LOOP for (uint32_t r = 0; r < FORM_GROUP; r++) {
+    v128_t scales[FORM_GROUP];
+    VEC_UNROLL for (uint32_t r = 0; r < FORM_GROUP; r++) {
       block[r] = r < row_count ? src + (size_t)(r * row_bytes) : zero;
       memcpy(dst + 2 * r, block[r] + STORED_D_AT, 2);
-      for (int j = 0; j < 16; j++) dst[SCALES_AT + 8 * j + (int)r] = block[r][STORED_SCALES_AT + j];
+      scales[r] = wasm_v128_load(block[r] + STORED_SCALES_AT);
     }
+    x8_transpose_bytes(dst + SCALES_AT, scales);
     VEC_LOOP for (uint32_t half = 0; half < 2; half++)
         pack_codes(block + 4 * half, dst + CODES_AT + 16 * half);
   }

@@ -8,7 +8,7 @@
 enum { BLOCK = 32, WORDS = 8, BLOCK_BYTES = X8_SCALES + FORM_GROUP * 4 * WORDS, ZERO = 128 };
 
 static void pack(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uint8_t *dst, uint32_t k) {
-  x8_pack(src, row_bytes, row_count, dst, k, WORDS, 0x80808080u);
+  x8_pack(src, row_bytes, row_count, dst, k, 4 * WORDS, INT8_MIN);
 }
 
 static FORM_SMALL void decode_row(const uint8_t *group, uint32_t row, float *dst, uint32_t k) {

@@ -43,25 +43,6 @@ static inline float x8_scale(const uint8_t *block, uint32_t row) {
   return load_half(block + x8_scale_at(row));
 }
 
-/* lnl_packing.pack: `words` groups of four bytes after the half of a block, each
- * word xored with `flip`. */
-static inline void x8_pack(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uint8_t *dst,
-                           uint32_t k, const uint32_t words, const uint32_t flip) {
-  static const uint8_t zero[2 + 32]; /* a block of a missing row */
-  const size_t stored = 2 + 4 * words, packed = FORM_GROUP * stored;
-  for (size_t b = 0; b < k / 32; b++, src += stored, dst += packed)
-    for (uint32_t r = 0; r < FORM_GROUP; r++) {
-      const uint8_t *block = r < row_count ? src + (size_t)(r * row_bytes) : zero;
-      memcpy(dst + x8_scale_at(r), block, 2);
-      uint8_t *at = dst + X8_SCALES + r / 4 * 16 + r % 4 * 4;
-      for (uint32_t i = 0; i < words; i++) {
-        uint32_t word;
-        memcpy(&word, block + 2 + 4 * i, 4);
-        word ^= flip;
-        memcpy(at + (size_t)i * 32, &word, 4);
-      }
-    }
-}
 /* Byte i of a row's codes in a block. */
 static inline uint8_t x8_byte(const uint8_t *block, uint32_t row, uint32_t i) {
   return block[X8_SCALES + i / 4 * 32 + row / 4 * 16 + row % 4 * 4 + i % 4];
@@ -79,6 +60,48 @@ VEC_INLINE void x8_transpose(uint8_t *dst, const v128_t row[4]) {
   wasm_v128_store(dst + 32, wasm_i64x2_shuffle(low_01, low_23, 1, 3));
   wasm_v128_store(dst + 64, wasm_i64x2_shuffle(high_01, high_23, 0, 2));
   wasm_v128_store(dst + 96, wasm_i64x2_shuffle(high_01, high_23, 1, 3));
+}
+
+VEC_INLINE v128_t x8_interleave_low(v128_t a, v128_t b) {
+  return wasm_i8x16_shuffle(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+VEC_INLINE v128_t x8_interleave_high(v128_t a, v128_t b) {
+  return wasm_i8x16_shuffle(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+/* dst[8 j + r] = byte j of row[r], j < 16. */
+VEC_INLINE void x8_transpose_bytes(uint8_t *dst, const v128_t row[8]) {
+  v128_t a[8], b[8]; /* of a column the bytes of rows 0 and 4, ...; then of 0, 2, 4 and 6, ... */
+  VEC_UNROLL for (int i = 0; i < 4; i++) {
+    a[i] = x8_interleave_low(row[i], row[i + 4]);
+    a[i + 4] = x8_interleave_high(row[i], row[i + 4]);
+  }
+  VEC_UNROLL for (int i = 0; i < 8; i += 4) VEC_UNROLL for (int j = i; j < i + 2; j++) {
+    b[j] = x8_interleave_low(a[j], a[j + 2]);
+    b[j + 2] = x8_interleave_high(a[j], a[j + 2]);
+  }
+  VEC_UNROLL for (int i = 0; i < 8; i += 2) {
+    wasm_v128_store(dst + 16 * i, x8_interleave_low(b[i], b[i + 1]));
+    wasm_v128_store(dst + 16 * i + 16, x8_interleave_high(b[i], b[i + 1]));
+  }
+}
+
+/* lnl_packing.pack of blocks of [scale: f16][16 or 32 bytes], each byte xored with `flip`. */
+VEC_INLINE void x8_pack(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uint8_t *dst, uint32_t k,
+                        const uint32_t bytes, const int8_t flip) {
+  static const uint8_t zero[2 + 32]; /* a block of a missing row */
+  for (size_t b = 0; b < k / 32; b++, src += 2 + bytes, dst += X8_SCALES + FORM_GROUP * bytes) {
+    const uint8_t *block[FORM_GROUP];
+    VEC_UNROLL for (uint32_t r = 0; r < FORM_GROUP; r++) {
+      block[r] = r < row_count ? src + (size_t)(r * row_bytes) : zero;
+      memcpy(dst + x8_scale_at(r), block[r], 2);
+    }
+    VEC_LOOP for (uint32_t half = 0; half < 2; half++) VEC_UNROLL for (uint32_t i = 0; i < bytes; i += 16) {
+      v128_t row[4];
+      VEC_UNROLL for (uint32_t r = 0; r < 4; r++) row[r] =
+          wasm_v128_xor(wasm_v128_load(block[4 * half + r] + 2 + i), wasm_i8x16_splat(flip));
+      x8_transpose(dst + X8_SCALES + 8 * i + 16 * half, row);
+    }
+  }
 }
 
 VEC_INLINE void x8_record_end(uint8_t *at, int32_t start, float d) {

@@ -327,7 +327,7 @@ export class Core {
     const at = (/** @type {number} */ i, /** @type {number} */ which) =>
       this.#call('load_extent', this.#engine, i, which);
     for (let i = 0; at(i, 0) >= 0; i++) extents.push({ part: at(i, 0), offset: at(i, 1), bytes: at(i, 2) });
-    return extents;
+    return extents.filter(({ bytes }) => bytes > 0); // what is streamed is not loaded
   }
 
   /** What the core waits for after NEED_BYTES. */

@@ -120,8 +120,9 @@ export class Engine {
       engine.#threads = new Threads(engine.#core, Boolean(context.endsWithWorker));
       const started = engine.#threads.start(); // while the weights come
       started.catch(() => {}); // nobody waits for it if they do not come
+      // Between weights that stay are some that do not: a stream would go on into those.
+      if (options.overlap || explanation.streaming) engine.#loader.loadAhead();
       if (options.overlap && !explanation.streaming) {
-        engine.#loader.loadAhead();
         engine.#weights = engine.#loader.loadWeights().then(() => engine.#loaded('weights'));
         engine.#weights.catch(() => {}); // generate tells it, and whoever asks for weights()
       } else {

@@ -125,8 +125,9 @@ export class Loader {
   }
 
   /**
-   * The model will be evaluated while its weights arrive: they are asked for in
-   * the order in which they are used, where the source can be read in any.
+   * Weights are asked for in the order in which they are used, where the source
+   * can be read in any, and nothing between them: the model will be evaluated while
+   * they arrive, or not all of them are loaded.
    */
   loadAhead() {
     const anyOrder = this.#sources.every(({ rangeRead }) => rangeRead);

@@ -127,7 +127,8 @@ typedef struct lnl_extent {
   uint32_t shard;
   uint64_t offset, bytes;
 } lnl_extent;
-/* Of the i-th weight in the order of loading; false: there are not so many. */
+/* Of the i-th weight in the order of loading; of one that is streamed, which is not
+ * loaded, bytes is 0. False: there are not so many. */
 bool lnl_load_extent(const lnl_engine *e, uint32_t i, lnl_extent *extent);
 const lnl_need *lnl_get_need(const lnl_engine *e);
 /* For hosts that read asynchronously. OK: the need is for what comes after that

@@ -96,7 +96,8 @@ lnl_status lnl_load_ahead(lnl_engine *e, bool by_layer) {
 bool lnl_load_extent(const lnl_engine *e, uint32_t i, lnl_extent *extent) {
   if (i >= e->model.weight_count) return false;
   const lnl_weight *w = in_order(e, i);
-  *extent = (lnl_extent){w->shard, w->stored->offset, w->place.stored_bytes};
+  const bool streamed = w->place.domain == DOMAIN_STREAMED;
+  *extent = (lnl_extent){w->shard, w->stored->offset, streamed ? 0 : w->place.stored_bytes};
   return true;
 }
 

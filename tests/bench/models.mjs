@@ -33,6 +33,11 @@ export const SHAPES = {
     d_model: 2048, n_layer: 16, d_ff: 8192, n_head: 32, n_kv_head: 8, n_vocab: 128256, n_ctx: 131072, ropeBase: 500000,
     rope: { factor: 32, low: 1, high: 4, original: 8192 },
   },
+  '64x': {
+    title: 'a mixture of 8 of 64 experts, 2 GB in 4 bits',
+    d_model: 1024, n_layer: 16, d_ff: 1152, n_head: 16, n_kv_head: 4, n_vocab: 32000, n_ctx: 4096, ropeBase: 500000,
+    experts: { count: 64, used: 8 },
+  },
 };
 
 /** general.file_type of each quantisation. */
@@ -59,7 +64,7 @@ export function tensorsOf(shapeName, quant) {
   const kv = dHead * s.n_kv_head;
   const out = [];
   const matrix = (name, k, rows, layer = 0) => out.push({
-    name, type: matrixType(quant, name, k, layer, s.n_layer), shape: [k, rows], fill: 'matrix',
+    name, type: matrixType(quant, name, k, layer, s.n_layer), shape: [k, ...[rows].flat()], fill: 'matrix',
     deviation: name === 'token_embd.weight' ? 0.02 : 1 / Math.sqrt(k),
   });
   const vector = (name, n, fill) => out.push({ name, type: 'F32', shape: [n], fill });
@@ -74,17 +79,23 @@ export function tensorsOf(shapeName, quant) {
     }
     matrix(`${p}attn_output.weight`, s.d_model, s.d_model, i);
     vector(`${p}ffn_norm.weight`, s.d_model, 'norm');
-    matrix(`${p}ffn_gate.weight`, s.d_model, s.d_ff, i);
-    matrix(`${p}ffn_up.weight`, s.d_model, s.d_ff, i);
-    matrix(`${p}ffn_down.weight`, s.d_ff, s.d_model, i);
+    const { count } = s.experts ?? {};
+    const [suffix, each] = count ? ['_exps', [count]] : ['', []];
+    if (count) out.push({ name: `${p}ffn_gate_inp.weight`, type: 'F32', shape: [s.d_model, count], fill: 'router' });
+    matrix(`${p}ffn_gate${suffix}.weight`, s.d_model, [s.d_ff, ...each], i);
+    matrix(`${p}ffn_up${suffix}.weight`, s.d_model, [s.d_ff, ...each], i);
+    matrix(`${p}ffn_down${suffix}.weight`, s.d_ff, [s.d_model, ...each], i);
   }
   vector('output_norm.weight', s.d_model, 'norm');
   return out;
 }
 
-/** Stored bytes of the weights that one decoded token reads: all of them, once, as the embedding is the output matrix. */
+/** Stored bytes of the weights that one decoded token reads: all but experts, once, as the embedding is the output matrix. */
 export function bytesPerToken(shapeName, quant) {
-  return tensorsOf(shapeName, quant).reduce((sum, t) => sum + tensorBytes(t.type, t.shape), 0);
+  const { count = 1, used = 1 } = SHAPES[shapeName].experts ?? {};
+  return tensorsOf(shapeName, quant).reduce(
+    (sum, t) => sum + tensorBytes(t.type, t.shape) * (t.name.includes('_exps') ? used / count : 1), 0,
+  );
 }
 
 // --- prompt -------------------------------------------------------------------
@@ -133,12 +144,12 @@ function fillBlocks(out, count, pool, bytes, rng) {
   }
 }
 
-function vectorValues(tensor, shape, rng) {
-  const [n] = tensor.shape;
+function floatValues(tensor, shape, rng) {
+  const n = tensor.shape.reduce((a, b) => a * b);
   if (tensor.fill === 'rope') {
     return Float32Array.from(llama3RopeFreqs(2 * n, { base: shape.ropeBase, ...shape.rope }));
   }
-  const [mean, deviation] = tensor.fill === 'norm' ? [1, 0.05] : [0, 0.1];
+  const [mean, deviation] = { norm: [1, 0.05], bias: [0, 0.1], router: [0, 1 / Math.sqrt(tensor.shape[0])] }[tensor.fill];
   return Float32Array.from({ length: n }, () => mean + deviation * rng.normal());
 }
 
@@ -161,6 +172,7 @@ function metadataOf(shapeName, quant) {
     [`${arch}.attention.layer_norm_rms_epsilon`, 'f32', s.epsilon ?? 1e-5],
     [`${arch}.rope.freq_base`, 'f32', s.ropeBase],
     [`${arch}.rope.dimension_count`, 'u32', s.d_model / s.n_head],
+    ...(s.experts ? [[`${arch}.expert_count`, 'u32', s.experts.count], [`${arch}.expert_used_count`, 'u32', s.experts.used]] : []),
     ['tokenizer.ggml.model', 'string', 'llama'],
     ['tokenizer.ggml.pre', 'string', 'default'],
     ['tokenizer.ggml.tokens', '[string]', vocabulary.tokens],
@@ -189,12 +201,12 @@ export function writeModel(file, shapeName, quant, { seed = 1 } = {}) {
         at += data.length;
       };
       if (t.fill !== 'matrix') {
-        put(encode('F32', vectorValues(t, SHAPES[shapeName], rng)));
+        put(encode('F32', floatValues(t, SHAPES[shapeName], rng)));
         continue;
       }
       const { len, bytes } = TYPES[t.type];
       const rowBlocks = t.shape[0] / len;
-      let left = rowBlocks * t.shape[1];
+      let left = rowBlocks * t.shape.slice(1).reduce((a, b) => a * b);
       if (t.name === 'token_embd.weight') {
         const count = SPECIAL_TOKENS * rowBlocks;
         const special = new Uint8Array(count * bytes);

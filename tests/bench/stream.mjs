@@ -69,11 +69,12 @@ for (const threads of values.threads.split(',').map(Number)) {
   const { tensors } = await inspect(file);
   const streamed = new Set(plan.tensors.filter(({ domain }) => domain === 'STREAMED').map(({ name }) => name));
   const extents = tensors.filter(({ name }) => streamed.has(name)).map(({ offset, bytes }) => ({ offset, length: bytes }));
-  const before = readBandwidth(extents, plan.streaming.slot_bytes, 3);
+  const piece = plan.streaming.slot_bytes || plan.streaming.expert_bytes; // only experts may be streamed
+  const before = readBandwidth(extents, piece, 3);
   const { result, memory, info } = await run({ threads });
-  const after = readBandwidth(extents, plan.streaming.slot_bytes, 3);
+  const after = readBandwidth(extents, piece, 3);
   const bandwidth = (before + after) / 2;
-  const possible = bandwidth / plan.streaming.bytes_per_token;
+  const possible = bandwidth / result.streaming.bytesPerToken;
   const row = {
     threads: info.threads,
     module: info.module,

@@ -100,6 +100,23 @@ test('from any source: bytes, a Blob, a function, a server, a worker', async () 
   assert.equal(counted.closed, 1, 'closed with the model');
 });
 
+test('from a server, kept in the cache: each byte is fetched once, whatever stays in memory', async () => {
+  const floor = await least(path, FULL);
+  const whole = (await explain(path, FULL)).total_bytes;
+  for (const part of [0, 0.4]) {
+    const directory = temporary(`streamed-cache-${part}`);
+    const memory = Math.round(floor + part * (whole - floor));
+    for (const fetched of [bytes.length, 0]) {
+      server.reset();
+      const got = await resultsOf(`${server.url}/model.gguf`, { memory, cache: { directory } });
+      assert.deepEqual(got.logprobs, resident[got.explanation.module === 'relaxed' ? 'relaxed' : 'base'].logprobs);
+      assert.ok(got.result.streaming.bytes > bytes.length / 2);
+      assert.equal(server.stats('/model.gguf')?.bytes ?? 0, fetched, `${part}`);
+      assert.deepEqual(got.explanation.warnings.filter(({ code }) => code.startsWith('CACHE')), []);
+    }
+  }
+});
+
 test('off: it does not fit, and streaming is among the suggestions', async () => {
   const memory = await least(path, FULL);
   const explanation = await explain(path, { ...FULL, memory, stream: 'off' });

@@ -73,8 +73,10 @@ void op_rope_table(const lnl_exec *x, const operands *o) {
       if (factors) angle /= (double)factors[i];
       double keep = rope->yarn ? yarn_keep(rope, i) : 0;
       angle = keep * angle + (1 - keep) * angle * (double)rope->scale;
-      cos_row[i] = (float)cos(angle) * rope->magnitude;
-      sin_row[i] = (float)sin(angle) * rope->magnitude;
+      double sin, cos;
+      rope_sin_cos(angle, &sin, &cos);
+      cos_row[i] = (float)cos * rope->magnitude;
+      sin_row[i] = (float)sin * rope->magnitude;
     }
   }
 }

@@ -31,6 +31,9 @@
  * (2i, 2i+1) for rope_norm, (i, i + n_rot/2) for rope_neox. */
 #define KERNEL_ROPE(name)                                                                                    \
   void name(float *x, uint32_t n_head, uint32_t d_head, uint32_t n_rot, const float *cos, const float *sin)
+/* Sine and cosine to 2^-50 for angles up to 2^20, beyond with the error that an angle of
+ * that size has itself; NaN from 2^31 on. A tenth of the code of the C library's. */
+void rope_sin_cos(double angle, double *sin, double *cos);
 /* IEEE half conversion, round to nearest even; NaN stays NaN. */
 #define KERNEL_F32_TO_F16(name) void name(uint16_t *dst, const float *src, uint32_t n)
 /* Index of the largest value (the first of equals; NaN never wins), n >= 1. */

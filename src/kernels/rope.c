@@ -3,6 +3,8 @@
 #include "kernels.h"
 #include "../vec.h"
 
+#include <math.h>
+
 /* (a, b) rotated by the angle with this cosine and sine. */
 static inline void rotate(float *a, float *b, float c, float s) {
   const float ac = *a * c, bs = *b * s, as = *a * s, bc = *b * c;
@@ -79,3 +81,28 @@ void rope_neox(float *x, uint32_t n_head, uint32_t d_head, uint32_t n_rot, const
 }
 
 #endif
+
+/* Reduced by multiples of pi / 2, which is the sum of three numbers of which the first two
+ * have 33 bits (Cody and Waite), then the series of Taylor, which on +-pi / 4 end below 2^-54. */
+void rope_sin_cos(double angle, double *sin, double *cos) {
+  enum { TERMS = 8 };
+  static const double half_pi[3] = {0x1.921fb54400000p+0, 0x1.0b4611a600000p-34, 0x1.3198a2e037073p-69};
+  if (!(fabs(angle) < 0x1p31)) { /* a NaN, too */
+    *sin = *cos = (double)NAN;
+    return;
+  }
+  const double n = nearbyint(angle * 0x1.45f306dc9c883p-1);
+  double r = angle;
+  for (int i = 0; i < 3; i++) r -= n * half_pi[i];
+  const double z = r * r;
+  double s = 1, c = 1;
+  VEC_UNROLL for (int i = TERMS; i > 0; i--) {
+    s = 1 - z * (1.0 / (2 * i * (2 * i + 1))) * s;
+    c = 1 - z * (1.0 / ((2 * i - 1) * 2 * i)) * c;
+  }
+  s *= r;
+  const uint32_t quarter = (uint32_t)(int64_t)n % 4;
+  const double a = quarter % 2 ? c : s, b = quarter % 2 ? s : c;
+  *sin = quarter & 2 ? -a : a;
+  *cos = quarter == 1 || quarter == 2 ? -b : b;
+}

@@ -351,7 +351,29 @@ static lnl_status check_rope(bool neox, lnl_error *error) {
   }
   return LNL_OK;
 }
-static lnl_status case_rope_norm(lnl_error *error) { return check_rope(false, error); }
+/* Small angles, those about multiples of pi / 4, and those of late positions, of both signs. */
+static lnl_status check_sin_cos(lnl_error *error) {
+  for (int kind = 0; kind < 3; kind++)
+    for (int i = 0; i < 20000; i++) {
+      const double by[] = {(double)i * i * 1e-9, (double)i * 0.78539816339744831, (double)i * 65.536 + 0.001};
+      const double angle = (i % 2 ? -1 : 1) * (by[kind] + (kind == 1 ? (double)(i % 7 - 3) * 1e-9 : 0));
+      double s, c;
+      rope_sin_cos(angle, &s, &c);
+      CHECK(fabs(s - sin(angle)) <= 0x1p-50 && fabs(c - cos(angle)) <= 0x1p-50, "the angle %.17g", angle);
+    }
+  static const double beyond[] = {(double)INFINITY, -(double)INFINITY, (double)NAN, 1e300, -0x1p31};
+  for (uint32_t i = 0; i < sizeof beyond / sizeof beyond[0]; i++) {
+    double s, c;
+    rope_sin_cos(beyond[i], &s, &c);
+    CHECK(isnan(s) && isnan(c), "angle %u beyond all", i);
+  }
+  return LNL_OK;
+}
+
+static lnl_status case_rope_norm(lnl_error *error) {
+  LNL_TRY(check_sin_cos(error));
+  return check_rope(false, error);
+}
 static lnl_status case_rope_neox(lnl_error *error) { return check_rope(true, error); }
 
 /* --- f32_to_f16 ------------------------------------------------------------------------

@@ -115,10 +115,11 @@ export type ByteSize = number | string;
 
 /**
  * How the KV cache is held: 'auto', one type, or one for keys and one for
- * values, either two of f32 and f16, or two of q8_0 and q4_0 (others:
- * BAD_ARGUMENT). 'auto' is f32 while that takes no more than 32 MiB, else f16.
- * Where that does not fit it is f16, and if the profile allows, q8_0; the
- * explanation's `kv_reason` says which it was.
+ * values. (One of f32 and f16 beside one of q8_0 and q4_0 costs more time than
+ * any other pair: what is in blocks is made floats as it is read.) 'auto' is
+ * f32 while that takes no more than 32 MiB, else f16. Where that does not fit it
+ * is f16, and if the profile allows, q8_0; the explanation's `kv_reason` says
+ * which it was.
  */
 export type KvType =
   | 'auto' | 'f32' | 'f16' | 'q8_0' | 'q4_0'

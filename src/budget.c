@@ -153,7 +153,7 @@ static uint32_t make_suggestions(const lnl_engine *e, budget_suggestion out[BUDG
     suggest(&s, "KV_F16", least_total(e, n_ctx, kv_bytes(hp, kv_both(KV_F16), n_ctx)),
             "hold the key-value cache in f16 instead of %s", kv);
   }
-  if (types.k <= KV_F16 && !(e->kv_was_auto && e->profile->kv_q8)) {
+  if ((types.k <= KV_F16 || types.v <= KV_F16) && !(e->kv_was_auto && e->profile->kv_q8)) {
     suggest(&s, "KV_Q8_0", least_total(e, n_ctx, kv_bytes(hp, kv_both(KV_Q8_0), n_ctx)),
             "hold the key-value cache in 8-bit blocks instead of %s", kv);
   }

@@ -122,13 +122,15 @@ static uint64_t total_with_chunk(const lnl_engine *e, uint32_t chunk) {
   return total_of(e, &m);
 }
 
-/* Resident bytes if every matrix were stored with 4.5 bits a value. */
+/* Resident bytes if every matrix were stored with 4.5 bits a value: in 16 where its
+ * rows are no whole blocks. */
 static uint64_t weights_at_q4_k(const lnl_engine *e) {
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < e->model.weight_count; i++) {
     const lnl_weight *w = &e->model.weights[i];
     uint64_t values = model_value_count(w);
-    uint64_t small = model_role_is_vector(w->role) ? w->place.resident_bytes : values / 256 * 144;
+    uint64_t small = w->stored->shape[0] % 32 ? values * 2 : values / 32 * 18;
+    if (model_role_is_vector(w->role)) small = w->place.resident_bytes;
     bytes += align_up(u64_min(w->place.resident_bytes, small), MEM_ALIGN);
   }
   return bytes;

@@ -456,6 +456,14 @@ export interface Explanation {
   total_bytes: number;
   /** The smallest of budget, machine and address space; null: none known. */
   limit_bytes: number | null;
+  /**
+   * Which of them that is: BUDGET, PROFILE, HOST (`host.maxMemoryBytes`), ADDRESS_SPACE, or PROBED: a plan
+   * that fits otherwise, and takes 64 MiB or more, is tried before that is said. Memory of its size is asked
+   * of the engine, written to by nobody and let go; where the engine refuses, less and less is asked for, and
+   * what it gives first is the limit, under which it is planned again. Planning for another machine, with
+   * `host`, tries nothing.
+   */
+  limit_reason: Reason;
   /** When weights stay in the source. */
   streaming?: Streaming;
   memory: MemoryLine[];

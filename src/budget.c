@@ -19,9 +19,26 @@ static uint64_t hard_limit(const lnl_engine *e) {
   return e->host.max_memory_bytes ? u64_min(address_space(), e->host.max_memory_bytes) : address_space();
 }
 
-static uint64_t limit_of(const lnl_engine *e) {
-  uint64_t wish = e->options.budget_bytes ? e->options.budget_bytes : e->profile->ceiling_bytes;
-  return wish ? u64_min(hard_limit(e), wish) : hard_limit(e);
+static void lower(lnl_budget *b, uint64_t bytes, lnl_limit limit) {
+  if (bytes == 0 || bytes >= b->limit_bytes) return;
+  b->limit_bytes = bytes;
+  b->limit = limit;
+}
+
+static void set_limit(lnl_engine *e) {
+  lnl_budget *b = &e->budget;
+  b->limit_bytes = address_space();
+  b->limit = LIMIT_ADDRESS_SPACE;
+  lower(b, e->host.max_memory_bytes, e->probed ? LIMIT_PROBED : LIMIT_HOST);
+  const bool given = e->options.budget_bytes != 0;
+  lower(b, given ? e->options.budget_bytes : e->profile->ceiling_bytes, given ? LIMIT_BUDGET : LIMIT_PROFILE);
+}
+
+void lnl_set_ceiling(lnl_engine *e, uint64_t bytes) {
+  const uint64_t known = e->host.max_memory_bytes;
+  if (known && known <= bytes) return;
+  e->host.max_memory_bytes = bytes;
+  e->probed = true;
 }
 
 /* The total when the scopes take these bytes. */
@@ -204,7 +221,7 @@ lnl_status budget_make(lnl_engine *e) {
   m->scratch = measure(e, engine_layout_scratch, &status);
   LNL_TRY(status);
   m->total = total_of(e, m);
-  e->budget.limit_bytes = limit_of(e);
+  set_limit(e);
   e->budget.fits = m->total <= e->budget.limit_bytes;
   return LNL_OK;
 }

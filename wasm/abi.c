@@ -101,6 +101,8 @@ int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_
   return lnl_plan_for(core(e), &options);
 }
 
+void lnl_abi_set_ceiling(lnl_engine *e, double bytes) { lnl_set_ceiling(core(e), as_u64(bytes, UINT64_MAX)); }
+
 const char *lnl_abi_text(lnl_engine *e, uint32_t which) {
   static void (*const writers[])(const lnl_engine *, lnl_text *) = {
       [TEXT_EXPLAIN_JSON] = lnl_explain_json, [TEXT_EXPLAIN] = lnl_explain_text,

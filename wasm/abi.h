@@ -50,6 +50,9 @@ uint32_t lnl_abi_shard_count(lnl_engine *e);  /* 1 unless split.count says more 
 int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_t kv, uint32_t chunk,
                      uint32_t flags, uint32_t placement, uint32_t tensor_bytes, double window_bytes);
 
+/* The host tried, and has no more memory than that: for plans from now on. */
+void lnl_abi_set_ceiling(lnl_engine *e, double bytes);
+
 /* Texts made on demand: valid until the next lnl_abi_text of e. */
 enum {
   TEXT_EXPLAIN_JSON = 0,

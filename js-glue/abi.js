@@ -5,7 +5,7 @@
 import { held } from './caps.js';
 import { LinealError } from './errors.js';
 
-const ABI_VERSION = 6;
+const ABI_VERSION = 7;
 
 export const STATUS = /** @type {const} */ ({ OK: 0, NEED_BYTES: 1, MORE: 2, CANCELLED: 3, CONTEXT_FULL: 4 });
 export const TEXT = /** @type {const} */ ({

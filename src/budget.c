@@ -275,7 +275,7 @@ static lnl_status keep_what_fits(lnl_engine *e, uint64_t staging) {
     place(e, list[i].index, false);
     const uint64_t bytes = align_up(w->place.resident_bytes, MEM_ALIGN);
     m.weights += bytes;
-    if (total_of(e, &m) <= limit_of(e)) continue;
+    if (total_of(e, &m) <= e->budget.limit_bytes) continue;
     m.weights -= bytes;
     place(e, list[i].index, true);
   }
@@ -291,7 +291,7 @@ static lnl_status keep_what_fits(lnl_engine *e, uint64_t staging) {
     const uint64_t middle = low + (high - low + 1) / 2;
     lnl_memory then = m;
     then.window += align_up((middle - 2) * one, MEM_ALIGN);
-    if (total_of(e, &then) <= limit_of(e)) {
+    if (total_of(e, &then) <= e->budget.limit_bytes) {
       low = middle;
     } else {
       high = middle - 1;
@@ -311,5 +311,5 @@ lnl_status budget_stream(lnl_engine *e) {
   if (e->budget.planned.total >= total) return LNL_OK; /* so small that the window takes more */
   e->least = e->budget.planned;
   e->streams = e->options.stream;
-  return e->streams && e->least.total <= limit_of(e) ? keep_what_fits(e, staging) : status;
+  return e->streams && e->least.total <= e->budget.limit_bytes ? keep_what_fits(e, staging) : status;
 }

@@ -9,7 +9,7 @@
 
 #include "../src/lineal.h"
 
-enum { LNL_ABI_VERSION = 6 }; /* js-glue/abi.js refuses another number */
+enum { LNL_ABI_VERSION = 7 }; /* js-glue/abi.js refuses another number */
 uint32_t lnl_abi_version(void);
 uint32_t lnl_abi_isa(void); /* lnl_isa of this module */
 /* NUL-terminated, static. */

@@ -1,7 +1,7 @@
 // What a plan says about memory beside what the model took. Imports nothing: pages load this file too.
 
 /** The lines that must be the same to the byte. */
-export const EXACT = ['weights', 'kv', 'slab', 'scratch', 'tables'];
+export const EXACT = ['weights', 'kv', 'slab', 'scratch', 'window', 'tables'];
 /** How far the whole and the peak while loading may be from the plan. */
 export const WITHIN = 0.02;
 

@@ -396,8 +396,8 @@ static float_part part_at(const lnl_attn *a, attn_part which, size_t first, uint
 
 /* What the kernels read of it, from position `at` of the head on; wide [count, d]
  * holds it where it is widened. */
-static void tile_read(attn_tile *tile, const float_part *part, float *wide, uint32_t count,
-                      const lnl_attn *a, uint32_t kv_head, uint32_t at) {
+static void tile_read(attn_tile *tile, const float_part *part, float *wide, uint32_t count, const lnl_attn *a,
+                      uint32_t kv_head, uint32_t at) {
   if (in_blocks(a, part->which))
     attn_kv_widen(wide, part->data, a->kv[part->which], part->which, a->n_ctx, part->d, at, count, kv_head);
   else if (part->widen)

@@ -71,7 +71,8 @@ void attn_kv_store(void *kv_data, attn_kv kv, attn_part part, uint32_t n_ctx, ui
 }
 
 /* What put_* have put. */
-static FORM_SMALL void take_codes(int8_t codes[KV_BLOCK], const uint8_t *units, uint32_t i, attn_kv kv, attn_part part) {
+static FORM_SMALL void take_codes(int8_t codes[KV_BLOCK], const uint8_t *units, uint32_t i, attn_kv kv,
+                                  attn_part part) {
   if (part == ATTN_K && kv == ATTN_Q8_0) {
     for (uint32_t u = 0; u < 16; u++) memcpy(codes + 2 * u, units + 16 * u + 2 * i, 2);
   } else if (part == ATTN_K) {
@@ -94,8 +95,8 @@ static FORM_SMALL void take_codes(int8_t codes[KV_BLOCK], const uint8_t *units, 
   }
 }
 
-FORM_SMALL void attn_kv_widen(float *out, const void *kv_data, attn_kv kv, attn_part part, uint32_t n_ctx, uint32_t d,
-                   uint32_t position, uint32_t count, uint32_t head) {
+FORM_SMALL void attn_kv_widen(float *out, const void *kv_data, attn_kv kv, attn_part part, uint32_t n_ctx,
+                              uint32_t d, uint32_t position, uint32_t count, uint32_t head) {
   const uint32_t blocks = blocks_of(d);
   for (uint32_t p = position; p < position + count; p++) {
     const size_t group = (size_t)head * kv_group_count(n_ctx) + p / KV_GROUP;

@@ -22,7 +22,7 @@ after(() => server.close());
 
 test('a refused model: no request begins in the weights, whatever it is refused by', async () => {
   for (const overlap of [false, true]) {
-    for (const refusal of [REFUSED, { host: { maxMemoryBytes: 1_600_000 } }, { memory: '2.4MiB', kvType: 'f32' }]) {
+    for (const refusal of [REFUSED, { host: { maxMemoryBytes: 1_600_000 } }, { memory: '2.4MiB', stream: 'off', kvType: 'f32' }]) {
       for (const call of [explain, open]) {
         server.reset();
         const result = call(`${server.url}/m.gguf`, { ...refusal, overlap });
@@ -51,7 +51,7 @@ for (const name of MODULES) {
     const refused = await make();
     const before_ = ['growCalls', 'hostBytes'].map((n) => refused.number(n));
     for (const memory of [1, 1_500_000, 2_000_000]) {
-      refused.plan({ ...options, memory });
+      refused.plan({ ...options, memory, stream: memory > 1_600_000 ? 'off' : 'auto' });
       assert.equal(refused.number('fits'), 0);
       assert.deepEqual(['growCalls', 'hostBytes'].map((n) => refused.number(n)), before_);
     }
@@ -90,7 +90,13 @@ for (const [title, shape] of Object.entries({
     const { total_bytes: total } = await explain(source, { kvType: 'f32' });
     const seen = { true: new Set(), false: new Set() };
     for (let memory = Math.floor(total * 0.35); memory < total; memory += Math.floor(total / 23)) {
-      for (const options of [{}, { kvType: 'f32' }, { kvType: { k: 'q8_0', v: 'f16' } }, { placement: { profile: 'browser' } }]) {
+      for (const options of [
+        {},
+        { stream: 'off' },
+        { stream: 'off', kvType: 'f32' },
+        { stream: 'off', kvType: { k: 'q8_0', v: 'f16' } },
+        { stream: 'off', placement: { profile: 'browser' } },
+      ]) {
         const plan = await explain(source, { memory, ...options });
         if (plan.fits) continue;
         assert.ok(plan.suggestions.length >= 2);
@@ -101,6 +107,7 @@ for (const [title, shape] of Object.entries({
             KV_Q8_0: [source, { kvType: 'q8_0' }],
             SMALLER_CHUNK: [source, { chunk: 16 }],
             SMALLER_TYPE: [smaller, {}],
+            STREAM: [source, { stream: 'auto' }],
             MORE_MEMORY: [source, { memory: plan.total_bytes }],
           }[code];
           assert.ok(follow, `a suggestion that nobody follows: ${code}`);
@@ -113,7 +120,7 @@ for (const [title, shape] of Object.entries({
         }
       }
     }
-    assert.ok(seen.true.has('MORE_MEMORY') && seen.true.has('SMALLER_CONTEXT') && seen.true.has('KV_Q8_0'), [...seen.true].join());
+    assert.ok(seen.true.has('MORE_MEMORY') && seen.true.has('SMALLER_CONTEXT') && seen.true.has('KV_Q8_0') && seen.true.has('STREAM'), [...seen.true].join());
     const canShrink = shape.d_model % 32 === 0 && shape.type !== 'Q6_K';
     if (canShrink) assert.ok(seen.true.has('SMALLER_TYPE'), [...seen.true].join());
   });

@@ -1,6 +1,7 @@
 /* A real mapping of a real file: the logits are those of the weights held in
  * the heap, to the bit, also when the system takes the pages away in between;
- * the pages are the file's own, which the system may drop, and count as no heap. */
+ * the pages are the file's own, which the system may drop, and count as no heap.
+ * The same from a file that is read again for each token. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +22,9 @@
 static const int32_t prompt[] = {1, 260, 261, 299, 5, 77, 264, 265, 266, 267, 281, 290, 3};
 enum { PROMPT = sizeof prompt / sizeof *prompt, DECODED = 6 };
 
-typedef enum residency { IN_HEAP, MAPPED, MAPPED_AND_DROPPED } residency;
+typedef enum residency { IN_HEAP, MAPPED, MAPPED_AND_DROPPED, STREAMED } residency;
+
+static bool is_mapped(residency where) { return where == MAPPED || where == MAPPED_AND_DROPPED; }
 
 /* --- a POSIX host ---------------------------------------------------------------------- */
 
@@ -99,10 +102,11 @@ static lnl_status feed(lnl_engine *e, const mapping *m) {
 static lnl_engine *open_model(const mapping *m, residency where, lnl_plan_options options) {
   lnl_host host = tiny_host();
   host.kind = HOST_NATIVE;
-  host.can_map = where != IN_HEAP;
+  host.can_map = is_mapped(where);
+  host.sync_read = true;
   lnl_engine *e = lnl_open(&host);
   if (read_header(e, m) != LNL_OK) fail_msg("%s", lnl_get_error(e)->message);
-  if (where != IN_HEAP) assert_int_equal(lnl_map_shard(e, 0, m->data, m->bytes), LNL_OK);
+  if (is_mapped(where)) assert_int_equal(lnl_map_shard(e, 0, m->data, m->bytes), LNL_OK);
   options.hold = WISH_STORED; /* of one form, so that only the domain differs */
   lnl_status status = lnl_plan_for(e, &options);
   if (status == LNL_OK && lnl_get_budget(e)->fits) status = lnl_bind(e);
@@ -146,10 +150,19 @@ typedef struct heap_use {
   uint64_t weights, live_bytes;
 } heap_use;
 
+/* A budget of which a good part of the weights has no room, and the smallest window. */
+static lnl_plan_options tight_options(const mapping *m) {
+  lnl_engine *e = open_model(m, IN_HEAP, (lnl_plan_options){0});
+  const lnl_memory all = lnl_get_budget(e)->planned;
+  lnl_close(e);
+  return (lnl_plan_options){.stream = true, .window_bytes = 1, .budget_bytes = all.total - all.weights / 3};
+}
+
 static float *run(const char *path, residency where, uint32_t *count, heap_use *use) {
   mapping m = map_file(path);
   const uint64_t before = mem_get_stats().live_bytes;
-  lnl_engine *e = open_model(&m, where, (lnl_plan_options){0});
+  const lnl_plan_options options = where == STREAMED ? tight_options(&m) : (lnl_plan_options){0};
+  lnl_engine *e = open_model(&m, where, options);
   load(e, &m);
   float *all = logits_of(e, &m, where, count);
   const lnl_memory planned = lnl_get_budget(e)->planned, measured = lnl_measure(e);
@@ -157,16 +170,22 @@ static float *run(const char *path, residency where, uint32_t *count, heap_use *
   assert_int_equal(measured.total, planned.total);
   *use = (heap_use){planned.weights, mem_get_stats().live_bytes - before};
 
-  uint64_t mapped = 0;
+  uint64_t mapped = 0, streamed = 0;
   for (uint32_t i = 0; i < e->model.weight_count; i++) {
     const lnl_weight *w = &e->model.weights[i];
+    if (w->place.domain == DOMAIN_STREAMED) streamed += w->place.stored_bytes;
     if (w->place.domain != DOMAIN_MAPPED) continue;
     mapped += w->place.stored_bytes;
     assert_int_equal(w->place.resident_bytes, 0);
     assert_ptr_equal(w->data, m.data + w->stored->offset);
   }
-  assert_int_equal(mapped > 0, where != IN_HEAP);
-  if (where != IN_HEAP && smaps(m.data, "Rss") >= 0) {
+  assert_int_equal(mapped > 0, is_mapped(where));
+  assert_int_equal(streamed > 0, where == STREAMED);
+  if (where == STREAMED) {
+    assert_true(measured.total <= options.budget_bytes);
+    assert_true(lnl_get_info(e).streamed_bytes > streamed); /* read again and again */
+  }
+  if (is_mapped(where) && smaps(m.data, "Rss") >= 0) {
     /* clean pages of the file, which the system may drop at any time */
     assert_int_equal(smaps(m.data, "Anonymous"), 0);
     assert_int_equal(smaps(m.data, "Private_Dirty"), 0);
@@ -186,11 +205,12 @@ static void check_file(const char *path) {
   heap_use heap, mapped;
   float *want = run(path, IN_HEAP, &count, &heap);
   for (uint32_t i = 0; i < count; i++) assert_true(want[i] - want[i] == 0);
-  for (residency where = MAPPED; where <= MAPPED_AND_DROPPED; where++) {
+  for (residency where = MAPPED; where <= STREAMED; where++) {
     float *got = run(path, where, &other, &mapped);
     assert_int_equal(other, count);
     assert_memory_equal(got, want, count * sizeof *want);
     free(got);
+    if (where == STREAMED) continue;
     /* the heap holds norms and biases, and is smaller by all else */
     assert_true(mapped.weights < heap.weights / 10);
     assert_true(mapped.live_bytes < heap.live_bytes - (heap.weights - mapped.weights) + 4096);

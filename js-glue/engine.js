@@ -498,7 +498,7 @@ export class Engine {
   /** @param {boolean} trace */
   #profiler(trace) {
     this.#plans ??= /** @type {import('./profile.js').Plans} */ (this.#core.json(TEXT.PLAN_JSON));
-    return new Profiler(this.#core, this.#plans, trace ? this.#clock.origin : undefined);
+    return new Profiler(this.#core, this.#plans, trace ? this.#clock.origin : undefined, this.#loader.fetches);
   }
 
   /**

@@ -687,7 +687,13 @@ export interface ProfileStats {
   /** Summed by op and by type, form and kernel of the weight. */
   kernels: GroupStats[];
   /** What `chromeTrace` reads, with `profile: 'trace'`. */
-  trace?: { events: Float64Array; dropped: number; memoryBytes: number[] };
+  trace?: {
+    events: Float64Array;
+    dropped: number;
+    memoryBytes: number[];
+    allocations: number[];
+    fetches: Float64Array;
+  };
 }
 
 /** One event of Chrome's trace format. */
@@ -708,7 +714,9 @@ export interface TraceEvent {
 /**
  * A file for ui.perfetto.dev or chrome://tracing, as an object to be written as
  * JSON: what opening the model and these generations of it (run with
- * `profile: 'trace'`) did. Tracks: phases, steps, memory.
+ * `profile: 'trace'`) did. Tracks: phases and steps; memory, each region as it is taken, each reset of the
+ * slab, the size of linear memory and the calls of the allocator; fetch, the bytes that were read: those of
+ * opening the model come with the first generation that is traced.
  */
 export function chromeTrace(
   model: Pick<Model, 'info' | 'explanation'>,

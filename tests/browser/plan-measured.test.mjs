@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { chromiumMissing } from '../lib/chromium.mjs';
 import { BUNDLED, FIXTURES, fixturesMissing, modelFixtures } from '../lib/fixtures.mjs';
-import { ggufBytes, tinyLlama } from '../lib/gguf-write.mjs';
+import { ggufBytes, layout, tinyLlama } from '../lib/gguf-write.mjs';
 import { planFaults } from '../lib/plan-measured.mjs';
 import { startPage } from '../lib/tab-memory.mjs';
 
@@ -65,6 +65,42 @@ test('a hundred times opened and closed in a page: every one takes the same, and
   if (one === undefined) return t.skip('the system does not tell');
   t.diagnostic(`renderer: ${(one / MiB).toFixed()} MiB after one, ${(many / MiB).toFixed()} MiB after 13, each of ${(hostBytes / MiB).toFixed()} MiB`);
   assert.ok(many < one + 3 * hostBytes, `${one} bytes, then ${many}`);
+});
+
+test('two models at once, closed twice, used after that: typed errors', { skip }, async () => {
+  const out = await place.inPage(async (lineal) => {
+    const code = (work) => work().then(() => 'NONE', (error) => `${error.name} ${error.code}`);
+    const options = { context: 64 };
+    const [first, second] = await Promise.all(['/bundled.gguf', '/tiny.gguf'].map((url) => lineal.open(url, options)));
+    const run = (model) => model.generate([1, 5, 9], { maxTokens: 6, ignoreEos: true, reuse: false }).done.then(({ tokens }) => tokens);
+    const both = await Promise.all([run(first), run(second)]);
+    await second.close();
+    const again = await run(first);
+    await Promise.all([first.close(), first.close(), second.close()]);
+    const codes = [];
+    for (const use of [() => run(first), () => first.memory(), () => first.explainPlan(), () => first.tokenize('x')])
+      codes.push(await code(use));
+    codes.push(await code(() => lineal.open('/bundled.gguf', { memory: '1MB' })));
+    return { both, again, codes };
+  });
+  assert.equal(out.both[1].length, 6);
+  assert.deepEqual(out.again, out.both[0]);
+  assert.deepEqual(out.codes, [...Array(4).fill('LinealError CLOSED'), 'LinealError DOES_NOT_FIT']);
+});
+
+test('a refused model in a page: no request begins in the weights', { skip }, async () => {
+  const model = tinyLlama(BALLAST);
+  const { dataOffset } = layout(model);
+  place.server.reset();
+  const out = await place.inPage(async ({ explain, open }) => {
+    const options = { memory: '4MiB', stream: 'off', cache: false };
+    const { fits } = await explain('/large.gguf', options);
+    return [fits, await open('/large.gguf', options).then(() => 'NONE', (error) => error.code)];
+  });
+  assert.deepEqual(out, [false, 'DOES_NOT_FIT']);
+  const { ranges } = place.server.stats('/large.gguf');
+  assert.ok(ranges.length >= 2);
+  for (const { range } of ranges) assert.ok(Number(/^bytes=(\d+)-/.exec(range)[1]) < dataOffset, range);
 });
 
 test('what the system says of the tab: little more than the plan while a model is open, and little after', { skip }, async (t) => {

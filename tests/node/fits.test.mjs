@@ -37,7 +37,7 @@ test('a refused model: no request begins in the weights, whatever it is refused 
 });
 
 for (const name of MODULES) {
-  test(`a refused model: memory does not grow, nor by binding it nevertheless, ${name} build`, async () => {
+  test(`a refused model: memory does not grow, and using it nevertheless is a typed error, ${name} build`, async () => {
     await chooseModule(name); // it may need flags
     const module = await compileModule(new URL(`dist/lineal-${name}.wasm`, `file://${ROOT}`));
     const bytes = ggufBytes(SMALL);
@@ -56,6 +56,14 @@ for (const name of MODULES) {
       assert.deepEqual(['growCalls', 'hostBytes'].map((n) => refused.number(n)), before_);
     }
     assert.throws(() => refused.bind(), { code: 'DOES_NOT_FIT' });
+    // Nor can it be used nevertheless.
+    for (const use of [
+      () => refused.prompt(Int32Array.of(1, 5, 9), false),
+      () => refused.eval(),
+      () => refused.sample(),
+      () => refused.loadNext(),
+    ])
+      assert.throws(use, { code: 'BAD_STATE' });
     assert.deepEqual(['growCalls', 'hostBytes'].map((n) => refused.number(n)), before_);
     // The same model, allowed, grows it: the counter counts.
     const allowed = await make();

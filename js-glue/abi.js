@@ -5,7 +5,7 @@
 import { held } from './caps.js';
 import { LinealError } from './errors.js';
 
-const ABI_VERSION = 6;
+const ABI_VERSION = 7;
 
 export const STATUS = /** @type {const} */ ({ OK: 0, NEED_BYTES: 1, MORE: 2, CANCELLED: 3, CONTEXT_FULL: 4 });
 export const TEXT = /** @type {const} */ ({
@@ -51,7 +51,7 @@ const NUMBER = /** @type {Record<NumberName, number>} */ (
 // What the -mt modules import: LNL_THREADS_LINK of cmake/WasmModule.cmake.
 const SHARED_PAGES = 8;
 // An engine may refuse to set aside as much as there could be.
-const SHARED_MAX_PAGES = [65536, 32768, 16384];
+const SHARED_MAX_PAGES = [65536, 49152, 32768, 24576, 16384, 12288, 8192, 4096];
 const PAGE_BYTES = 65536;
 // An input above this is given back with its ids (four times as large at most)
 // when the call ends.
@@ -134,6 +134,33 @@ export function sharedMemory() {
   return undefined;
 }
 
+// Every engine gives so much.
+const TRIED_FROM_BYTES = 64 * 2 ** 20;
+const TRIED_STEPS = 16;
+
+/**
+ * How much memory the engine gives of the bytes asked for: all of them, or, stepping down by
+ * sixteenths, what it gives first. Nothing is written to it, so that it takes no room but in the
+ * address space, and it is let go at once.
+ * @param {number} bytes a whole number of pages
+ * @param {boolean} shared
+ */
+export function memoryGiven(bytes, shared) {
+  const wanted = bytes / PAGE_BYTES;
+  // More than that is asked of no 32-bit memory.
+  if (bytes < TRIED_FROM_BYTES || wanted > SHARED_MAX_PAGES[0]) return bytes;
+  for (let step = TRIED_STEPS; step > 0; step--) {
+    const pages = Math.floor((wanted * step) / TRIED_STEPS);
+    try {
+      new WebAssembly.Memory({ initial: pages, maximum: pages, ...(shared ? { shared } : {}) });
+      return pages * PAGE_BYTES;
+    } catch {
+      // Step down.
+    }
+  }
+  return TRIED_FROM_BYTES;
+}
+
 /**
  * One instance of the module with one engine in it. Dropping it gives the
  * whole linear memory back. After a trap it is dead: every call throws INTERNAL.
@@ -214,6 +241,11 @@ export class Core {
     this.#dead = 'it was closed';
   }
 
+  /** Whether the memory can be shared with threads. */
+  get shared() {
+    return this.#shared;
+  }
+
   // --- header -----------------------------------------------------------------
 
   /** @param {number} shard @param {number | undefined} fileBytes */
@@ -278,6 +310,14 @@ export class Core {
     }
     const tensors = encoder.encode(`${placement.tensors}\0`);
     this.#withInput(tensors, () => make(tensors.length), 0);
+  }
+
+  /**
+   * There is no more memory than that: for plans from now on.
+   * @param {number} bytes
+   */
+  setCeiling(bytes) {
+    this.#call('set_ceiling', this.#engine, bytes);
   }
 
   // --- texts and numbers --------------------------------------------------------

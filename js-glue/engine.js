@@ -1,7 +1,7 @@
 // One open model: its sources, its instance of the core, one timeline. The
 // same code runs in process and inside a worker. All arguments and results are
 // plain data.
-import { Core, STATUS, TEXT, compileModule, sharedMemory } from './abi.js';
+import { Core, STATUS, TEXT, compileModule, memoryGiven, sharedMemory } from './abi.js';
 import { chooseModule, probeCapabilities, threadsPossible } from './caps.js';
 import { LinealError, abortable, closedError, throwIfAborted } from './errors.js';
 import { FIRST_READ_BYTES, Loader } from './loader.js';
@@ -91,8 +91,8 @@ export class Engine {
         syncRead: Boolean(source.readSync),
         rangeRead: source.rangeRead,
       });
-      if (shared?.maxBytes) capabilities.maxMemoryBytes = leastLimit(capabilities.maxMemoryBytes, shared.maxBytes);
       const core = await Core.create(module, capabilities, options.threads, shared?.memory);
+      if (shared?.maxBytes) core.setCeiling(shared.maxBytes);
       const loader = new Loader(core, parts, source, context);
       engine = new Engine(core, loader, name, clock);
       await loader.readHeaders(first, Boolean(how.firstPartOnly));
@@ -149,10 +149,25 @@ export class Engine {
   }
 
   /**
+   * A plan that fits is tried: what the engine does not give is the ceiling, and it is planned again.
    * @param {PlanOptions} options
    * @returns {import('./index.d.ts').Explanation}
    */
   explain(options) {
+    const explanation = this.#planned(options);
+    const { kind, maxMemoryBytes } = options.host; // of another machine, this one says nothing
+    if (!explanation.fits || kind !== undefined || maxMemoryBytes !== undefined) return explanation;
+    const given = memoryGiven(explanation.total_bytes, this.#core.shared);
+    if (given >= explanation.total_bytes) return explanation;
+    this.#core.setCeiling(given);
+    return this.#planned(options);
+  }
+
+  /**
+   * @param {PlanOptions} options
+   * @returns {import('./index.d.ts').Explanation}
+   */
+  #planned(options) {
     const { overlap, chunk, memory, allLogits } = options;
     if (overlap && chunk === 0 && memory === 0 && !allLogits) {
       this.#core.plan({ ...options, chunk: AHEAD_CHUNK });
@@ -483,7 +498,7 @@ export class Engine {
   /** @param {boolean} trace */
   #profiler(trace) {
     this.#plans ??= /** @type {import('./profile.js').Plans} */ (this.#core.json(TEXT.PLAN_JSON));
-    return new Profiler(this.#core, this.#plans, trace ? this.#clock.origin : undefined);
+    return new Profiler(this.#core, this.#plans, trace ? this.#clock.origin : undefined, this.#loader.fetches);
   }
 
   /**
@@ -713,11 +728,6 @@ function doesNotFit(explanation) {
       detail: { needed_bytes: needed, budget_bytes: limit, suggestions },
     },
   );
-}
-
-/** The smaller of two limits of which 0 means none. @param {number} a @param {number} b */
-function leastLimit(a, b) {
-  return a === 0 ? b : Math.min(a, b);
 }
 
 /** @param {number} count @param {number} ms */

@@ -115,10 +115,11 @@ export type ByteSize = number | string;
 
 /**
  * How the KV cache is held: 'auto', one type, or one for keys and one for
- * values, either two of f32 and f16, or two of q8_0 and q4_0 (others:
- * BAD_ARGUMENT). 'auto' is f32 while that takes no more than 32 MiB, else f16.
- * Where that does not fit it is f16, and if the profile allows, q8_0; the
- * explanation's `kv_reason` says which it was.
+ * values. (One of f32 and f16 beside one of q8_0 and q4_0 costs more time than
+ * any other pair: what is in blocks is made floats as it is read.) 'auto' is
+ * f32 while that takes no more than 32 MiB, else f16. Where that does not fit it
+ * is f16, and if the profile allows, q8_0; the explanation's `kv_reason` says
+ * which it was.
  */
 export type KvType =
   | 'auto' | 'f32' | 'f16' | 'q8_0' | 'q4_0'
@@ -455,6 +456,14 @@ export interface Explanation {
   total_bytes: number;
   /** The smallest of budget, machine and address space; null: none known. */
   limit_bytes: number | null;
+  /**
+   * Which of them that is: BUDGET, PROFILE, HOST (`host.maxMemoryBytes`), ADDRESS_SPACE, or PROBED: a plan
+   * that fits otherwise, and takes 64 MiB or more, is tried before that is said. Memory of its size is asked
+   * of the engine, written to by nobody and let go; where the engine refuses, less and less is asked for, and
+   * what it gives first is the limit, under which it is planned again. Planning for another machine, with
+   * `host`, tries nothing.
+   */
+  limit_reason: Reason;
   /** When weights stay in the source. */
   streaming?: Streaming;
   memory: MemoryLine[];
@@ -678,7 +687,13 @@ export interface ProfileStats {
   /** Summed by op and by type, form and kernel of the weight. */
   kernels: GroupStats[];
   /** What `chromeTrace` reads, with `profile: 'trace'`. */
-  trace?: { events: Float64Array; dropped: number; memoryBytes: number[] };
+  trace?: {
+    events: Float64Array;
+    dropped: number;
+    memoryBytes: number[];
+    allocations: number[];
+    fetches: Float64Array;
+  };
 }
 
 /** One event of Chrome's trace format. */
@@ -699,7 +714,9 @@ export interface TraceEvent {
 /**
  * A file for ui.perfetto.dev or chrome://tracing, as an object to be written as
  * JSON: what opening the model and these generations of it (run with
- * `profile: 'trace'`) did. Tracks: phases, steps, memory.
+ * `profile: 'trace'`) did. Tracks: phases and steps; memory, each region as it is taken, each reset of the
+ * slab, the size of linear memory and the calls of the allocator; fetch, the bytes that were read: those of
+ * opening the model come with the first generation that is traced.
  */
 export function chromeTrace(
   model: Pick<Model, 'info' | 'explanation'>,

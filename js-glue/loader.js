@@ -1,6 +1,7 @@
 // Brings the bytes of the sources to the core: headers, then weights, each
 // byte fetched once, and never more than MAX_CHUNK_BYTES of them held here.
 import { LinealError, abortable, closedError, throwIfAborted } from './errors.js';
+import { FetchLog } from './fetch-log.js';
 import { Prefetcher } from './prefetch.js';
 import { ProgressMeter } from './progress.js';
 import { linkedController } from './signals.js';
@@ -41,6 +42,7 @@ export class Loader {
   #next;
   /** What feed has read so far, and how long that took. */
   reading = { bytes: 0, ms: 0 };
+  fetches = new FetchLog();
 
   /**
    * @param {import('./abi.js').Core} core
@@ -88,6 +90,7 @@ export class Loader {
     let offset = 0;
     for (let step = FIRST_READ_BYTES; ; step = Math.min(step * 2, MAX_READ_BYTES)) {
       throwIfAborted(signal);
+      const start = performance.now();
       let complete;
       let count;
       if (source.readSync) {
@@ -114,6 +117,7 @@ export class Loader {
         this.#core.headerFinish();
         return;
       }
+      this.fetches.add(part, offset, count, start);
       offset += count;
       this.#from = source.from;
       report(count);
@@ -172,6 +176,7 @@ export class Loader {
     this.#chunks = [];
     this.#ahead = undefined;
     this.#context = { remoteRead: this.#context.remoteRead };
+    this.fetches.on = false;
     this.#streams = true; // what is asked for from now on comes in no order, and in exact pieces
   }
 
@@ -217,7 +222,9 @@ export class Loader {
   /** Gives the core bytes that it waits for; returns how many. */
   async feed() {
     const start = performance.now();
+    const { shard, offset } = this.#core.need();
     const fed = await this.#feed();
+    this.fetches.add(shard, offset, fed, start);
     this.reading.bytes += fed;
     this.reading.ms += performance.now() - start;
     return fed;

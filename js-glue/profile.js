@@ -226,6 +226,10 @@ export class Profiler {
   /** @type {number | undefined} when the step that waits for bytes began */ #waiting;
   #samples = 0;
   #memory;
+  #allocations;
+  #fetches;
+  #fetchesKept = false;
+  #origin = 0;
   #totals = { prefill: noTotals(), decode: noTotals() };
 
   /**
@@ -233,11 +237,18 @@ export class Profiler {
    * @param {import('./abi.js').Core} core
    * @param {Plans} plans
    * @param {number | undefined} traceFrom the zero of a trace, if there shall be one
+   * @param {import('./fetch-log.js').FetchLog} fetches for such a trace: what was read while the model was opened is in the first
    */
-  constructor(core, plans, traceFrom) {
+  constructor(core, plans, traceFrom, fetches) {
     this.#core = core;
     this.#plans = plans;
-    if (traceFrom !== undefined) this.#events = new Events(traceFrom);
+    this.#fetches = fetches;
+    if (traceFrom !== undefined) {
+      this.#events = new Events(traceFrom);
+      this.#origin = traceFrom;
+      this.#fetchesKept = fetches.on;
+      fetches.on = true;
+    }
     const most = Math.max(plans.decode.steps.length, plans.prefill.steps.length);
     this.#starts = new Float64Array(most);
     this.#ends = new Float64Array(most);
@@ -245,6 +256,7 @@ export class Profiler {
     for (const { steps, output_step: output } of [plans.decode, plans.prefill])
       this.#mayEnd[steps.length] = this.#mayEnd[output] = 1;
     this.#memory = [core.number('hostBytes')];
+    this.#allocations = [core.number('allocCalls')];
     core.stepLimit(1);
   }
 
@@ -295,11 +307,13 @@ export class Profiler {
     this.#totals[phase].ms = ms;
     this.#events?.add(EVENT.PHASE, phase === 'prefill' ? 0 : 1, start, performance.now(), 0);
     this.#memory.push(this.#core.number('hostBytes'));
+    this.#allocations.push(this.#core.number('allocCalls'));
     this.#phase = 'decode';
   }
 
   /** Whole passes again. */
   end() {
+    if (this.#events) this.#fetches.on = this.#fetchesKept;
     if (!this.#core.dead) this.#core.stepLimit(0);
   }
 
@@ -410,7 +424,14 @@ export class Profiler {
 
   /** @param {Events} events */
   #trace(events) {
-    return { events: events.numbers, dropped: events.dropped, memoryBytes: this.#memory };
+    const { reads, dropped } = this.#fetches.take(this.#origin);
+    return {
+      events: events.numbers,
+      dropped: events.dropped + dropped,
+      memoryBytes: this.#memory,
+      allocations: this.#allocations,
+      fetches: reads,
+    };
   }
 }
 

@@ -19,9 +19,26 @@ static uint64_t hard_limit(const lnl_engine *e) {
   return e->host.max_memory_bytes ? u64_min(address_space(), e->host.max_memory_bytes) : address_space();
 }
 
-static uint64_t limit_of(const lnl_engine *e) {
-  uint64_t wish = e->options.budget_bytes ? e->options.budget_bytes : e->profile->ceiling_bytes;
-  return wish ? u64_min(hard_limit(e), wish) : hard_limit(e);
+static void lower(lnl_budget *b, uint64_t bytes, lnl_limit limit) {
+  if (bytes == 0 || bytes >= b->limit_bytes) return;
+  b->limit_bytes = bytes;
+  b->limit = limit;
+}
+
+static void set_limit(lnl_engine *e) {
+  lnl_budget *b = &e->budget;
+  b->limit_bytes = address_space();
+  b->limit = LIMIT_ADDRESS_SPACE;
+  lower(b, e->host.max_memory_bytes, e->probed ? LIMIT_PROBED : LIMIT_HOST);
+  const bool given = e->options.budget_bytes != 0;
+  lower(b, given ? e->options.budget_bytes : e->profile->ceiling_bytes, given ? LIMIT_BUDGET : LIMIT_PROFILE);
+}
+
+void lnl_set_ceiling(lnl_engine *e, uint64_t bytes) {
+  const uint64_t known = e->host.max_memory_bytes;
+  if (known && known <= bytes) return;
+  e->host.max_memory_bytes = bytes;
+  e->probed = true;
 }
 
 /* The total when the scopes take these bytes. */
@@ -122,13 +139,15 @@ static uint64_t total_with_chunk(const lnl_engine *e, uint32_t chunk) {
   return total_of(e, &m);
 }
 
-/* Resident bytes if every matrix were stored with 4.5 bits a value. */
+/* Resident bytes if every matrix were stored with 4.5 bits a value: in 16 where its
+ * rows are no whole blocks. */
 static uint64_t weights_at_q4_k(const lnl_engine *e) {
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < e->model.weight_count; i++) {
     const lnl_weight *w = &e->model.weights[i];
     uint64_t values = model_value_count(w);
-    uint64_t small = model_role_is_vector(w->role) ? w->place.resident_bytes : values / 256 * 144;
+    uint64_t small = w->stored->shape[0] % 32 ? values * 2 : values / 32 * 18;
+    if (model_role_is_vector(w->role)) small = w->place.resident_bytes;
     bytes += align_up(u64_min(w->place.resident_bytes, small), MEM_ALIGN);
   }
   return bytes;
@@ -153,7 +172,7 @@ static uint32_t make_suggestions(const lnl_engine *e, budget_suggestion out[BUDG
     suggest(&s, "KV_F16", least_total(e, n_ctx, kv_bytes(hp, kv_both(KV_F16), n_ctx)),
             "hold the key-value cache in f16 instead of %s", kv);
   }
-  if (types.k <= KV_F16 && !(e->kv_was_auto && e->profile->kv_q8)) {
+  if ((types.k <= KV_F16 || types.v <= KV_F16) && !(e->kv_was_auto && e->profile->kv_q8)) {
     suggest(&s, "KV_Q8_0", least_total(e, n_ctx, kv_bytes(hp, kv_both(KV_Q8_0), n_ctx)),
             "hold the key-value cache in 8-bit blocks instead of %s", kv);
   }
@@ -202,7 +221,7 @@ lnl_status budget_make(lnl_engine *e) {
   m->scratch = measure(e, engine_layout_scratch, &status);
   LNL_TRY(status);
   m->total = total_of(e, m);
-  e->budget.limit_bytes = limit_of(e);
+  set_limit(e);
   e->budget.fits = m->total <= e->budget.limit_bytes;
   return LNL_OK;
 }
@@ -256,7 +275,7 @@ static lnl_status keep_what_fits(lnl_engine *e, uint64_t staging) {
     place(e, list[i].index, false);
     const uint64_t bytes = align_up(w->place.resident_bytes, MEM_ALIGN);
     m.weights += bytes;
-    if (total_of(e, &m) <= limit_of(e)) continue;
+    if (total_of(e, &m) <= e->budget.limit_bytes) continue;
     m.weights -= bytes;
     place(e, list[i].index, true);
   }
@@ -272,7 +291,7 @@ static lnl_status keep_what_fits(lnl_engine *e, uint64_t staging) {
     const uint64_t middle = low + (high - low + 1) / 2;
     lnl_memory then = m;
     then.window += align_up((middle - 2) * one, MEM_ALIGN);
-    if (total_of(e, &then) <= limit_of(e)) {
+    if (total_of(e, &then) <= e->budget.limit_bytes) {
       low = middle;
     } else {
       high = middle - 1;
@@ -292,5 +311,5 @@ lnl_status budget_stream(lnl_engine *e) {
   if (e->budget.planned.total >= total) return LNL_OK; /* so small that the window takes more */
   e->least = e->budget.planned;
   e->streams = e->options.stream;
-  return e->streams && e->least.total <= limit_of(e) ? keep_what_fits(e, staging) : status;
+  return e->streams && e->least.total <= e->budget.limit_bytes ? keep_what_fits(e, staging) : status;
 }

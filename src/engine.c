@@ -240,11 +240,8 @@ static lnl_status check_options(lnl_engine *e, const lnl_plan_options *o) {
   if (o->kv >= KV_TYPE_COUNT || o->kv_v >= KV_TYPE_COUNT) {
     return error_set(&e->error, LNL_BAD_ARGUMENT, "unknown cache type %u", u32_max(o->kv, o->kv_v));
   }
-  if (o->kv_v && !kv_types_valid((kv_types){(kv_type)o->kv, (kv_type)o->kv_v})) {
-    return error_set(&e->error, LNL_BAD_ARGUMENT,
-                     "no kernel reads keys in %s with values in %s: both are floats, or both are blocks",
-                     kv_type_name((kv_type)o->kv), kv_type_name((kv_type)o->kv_v));
-  }
+  if (o->kv_v && !o->kv)
+    return error_set(&e->error, LNL_BAD_ARGUMENT, "a type for values, and none for keys");
   if (o->profile >= PROFILE_COUNT || o->hold >= WISH_COUNT)
     return error_set(&e->error, LNL_BAD_ARGUMENT, "unknown profile %u or form %u", o->profile, o->hold);
   return LNL_OK;

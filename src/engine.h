@@ -40,6 +40,7 @@ typedef struct mapped_shard {
 
 struct lnl_engine {
   lnl_host host;
+  bool probed; /* its max_memory_bytes was found by trying */
   lnl_threads threads;
   lnl_error error;
   engine_phase phase;

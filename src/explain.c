@@ -258,6 +258,14 @@ static const char *const kv_choices[][2] = {
     [KV_TO_FIT] = {"TO_FIT", "with a larger type it does not fit"},
 };
 
+static const char *const limits[][2] = {
+    [LIMIT_ADDRESS_SPACE] = {"ADDRESS_SPACE", "what addresses reach"},
+    [LIMIT_HOST] = {"HOST", "the ceiling of this host"},
+    [LIMIT_PROBED] = {"PROBED", "found by trying: this host gave no more"},
+    [LIMIT_PROFILE] = {"PROFILE", "the ceiling of the profile"},
+    [LIMIT_BUDGET] = {"BUDGET", "the budget that was given"},
+};
+
 void lnl_explain_json(const lnl_engine *e, lnl_text *text) {
   memory_line lines[MEMORY_LINES];
   warning list[MAX_WARNINGS];
@@ -287,7 +295,8 @@ void lnl_explain_json(const lnl_engine *e, lnl_text *text) {
     text_addf(text, "\"expert_places\":%u,\"expert_bytes\":%llu}", e->expert_places,
               ULL(e->window.expert_bytes));
   }
-  text_addf(text, ",\"memory\":[");
+  const char *const *limit = limits[e->budget.limit];
+  text_addf(text, ",\"limit_reason\":{\"code\":\"%s\",\"text\":\"%s\"},\"memory\":[", limit[0], limit[1]);
   uint32_t count = memory_lines(e, lines);
   for (uint32_t i = 0; i < count; i++) {
     text_addf(text, "%s{\"name\":\"%s\",\"bytes\":%llu,", i ? "," : "", lines[i].name, ULL(lines[i].bytes));
@@ -512,7 +521,7 @@ void lnl_explain_text(const lnl_engine *e, lnl_text *text) {
     text_addf(text, "  ");
     add_padded(text, "limit", 16);
     add_size(text, b->limit_bytes, 10);
-    text_addf(text, "\n");
+    text_addf(text, "   %s\n", limits[b->limit][1]);
   }
 
   text_addf(text, "\nweights (all in scope model)\n");

@@ -11,11 +11,6 @@ attn_kv kv_attn(kv_type type) {
 
 kv_types kv_both(kv_type type) { return (kv_types){type, type}; }
 
-bool kv_types_valid(kv_types types) {
-  return types.k > KV_AUTO && types.k < KV_TYPE_COUNT && types.v > KV_AUTO && types.v < KV_TYPE_COUNT &&
-         attn_kv_pair(kv_attn(types.k), kv_attn(types.v));
-}
-
 bool kv_is_small(const lnl_hparams *hp, uint32_t n_ctx) {
   return kv_bytes(hp, kv_both(KV_F32), n_ctx) <= KV_AUTO_F32_BYTES;
 }

@@ -32,8 +32,6 @@ typedef struct lnl_kv {
 
 /* Both of one type. */
 kv_types kv_both(kv_type type);
-/* Whether attention reads such a pair: both are floats, or both are blocks. */
-bool kv_types_valid(kv_types types);
 /* Whether f32 for both costs no more than KV_AUTO_F32_BYTES. */
 bool kv_is_small(const lnl_hparams *hp, uint32_t n_ctx);
 /* What attention calls a resolved type. */

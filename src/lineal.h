@@ -84,13 +84,25 @@ typedef struct lnl_memory {
   uint64_t weights, kv, slab, scratch, tables, staging, window, total;
 } lnl_memory;
 
+/* What limits memory. */
+typedef enum lnl_limit {
+  LIMIT_ADDRESS_SPACE,
+  LIMIT_HOST,   /* lnl_host.max_memory_bytes */
+  LIMIT_PROBED, /* lnl_set_ceiling */
+  LIMIT_PROFILE,
+  LIMIT_BUDGET,
+} lnl_limit;
+
 typedef struct lnl_budget {
   lnl_memory planned;
   uint64_t limit_bytes; /* the smallest of budget, host ceiling and address space; UINT64_MAX: none */
+  lnl_limit limit;      /* which of them that is */
   bool fits;
   uint32_t max_ctx; /* largest context that fits; 0: none does */
 } lnl_budget;
 const lnl_budget *lnl_get_budget(const lnl_engine *e);
+/* The host has tried, and has no more memory than that: for plans from now on. */
+void lnl_set_ceiling(lnl_engine *e, uint64_t bytes);
 lnl_memory lnl_measure(const lnl_engine *e);
 
 /* Texts for people and machines, appended to *text (check text->failed). */

@@ -38,6 +38,43 @@ static uint64_t fail_countdown; /* 0: off */
 /* A test hook must not be able to fire twice, nor a count to go below zero. */
 static bool fault_fires(void) { return fail_countdown > 0 && --fail_countdown == 0; }
 
+#ifdef LNL_DEBUG
+/* --- ledger: a list through the headers of the live blocks ------------------ */
+
+typedef struct ledger_link {
+  struct ledger_link *older, *younger;
+  uint64_t number;
+} ledger_link;
+
+static ledger_link *youngest;
+static uint64_t last_number;
+
+static void ledger_join(ledger_link *link) {
+  if (link->older) link->older->younger = link;
+  if (link->younger) link->younger->older = link;
+  if (!link->younger) youngest = link;
+}
+static void ledger_enter(ledger_link *link) {
+  *link = (ledger_link){.older = youngest, .number = ++last_number};
+  ledger_join(link);
+}
+static void ledger_strike(const ledger_link *link) {
+  if (link->older) link->older->younger = link->younger;
+  if (link->younger) link->younger->older = link->older;
+  if (youngest == link) youngest = link->older;
+}
+#define LEDGER_LINK      ledger_link link;
+#define LEDGER_ENTER(b)  ledger_enter(&(b)->link)
+#define LEDGER_STRIKE(b) ledger_strike(&(b)->link)
+/* b takes the place of the block that lay elsewhere. */
+#define LEDGER_MOVE(b, from) ((b)->link = (from)->link, ledger_join(&(b)->link))
+#else
+#define LEDGER_LINK
+#define LEDGER_ENTER(b)
+#define LEDGER_STRIKE(b)
+#define LEDGER_MOVE(b, from)
+#endif
+
 static void count_live(uint64_t more_bytes) {
   stats.live_bytes += more_bytes;
   stats.high_water_bytes = u64_max(stats.high_water_bytes, stats.live_bytes);
@@ -73,7 +110,9 @@ typedef struct block {
   uint64_t asked_bytes; /* what the caller asked for */
   uint64_t plan_bytes;  /* holes: what is left of it in mem_plan_host_bytes */
   uint32_t mark;        /* BLOCK_FREE or BLOCK_USED: a bad free stops here */
+  LEDGER_LINK
 } block;
+_Static_assert(sizeof(block) <= MEM_HEADER_BYTES, "the header has room for it");
 
 static uint64_t heap_base, heap_top; /* addresses; 0 before the first use */
 static uint64_t last_bytes;          /* of the block that ends at heap_top; 0: none */
@@ -217,6 +256,7 @@ void *mem_alloc(size_t bytes) {
   block *b = heap_take(total);
   if (!b) return NULL;
   b->asked_bytes = bytes;
+  LEDGER_ENTER(b);
   stats.live_blocks++;
   count_live(bytes);
   return block_data(b);
@@ -238,6 +278,7 @@ void *mem_resize(void *data, size_t bytes) {
   block *moved = heap_take(total);
   if (!moved) return NULL;
   moved->asked_bytes = bytes;
+  LEDGER_MOVE(moved, b);
   count_live(bytes); /* both are held while the bytes move */
   memcpy(block_data(moved), data, (size_t)u64_min(asked, bytes));
   heap_release(b);
@@ -248,6 +289,7 @@ void *mem_resize(void *data, size_t bytes) {
 void mem_free(void *data) {
   if (!data) return;
   block *b = block_of(data);
+  LEDGER_STRIKE(b);
   stats.live_blocks--;
   stats.live_bytes -= b->asked_bytes;
   heap_release(b);
@@ -288,6 +330,7 @@ uint64_t mem_plan_host_bytes(const uint64_t *block_bytes, size_t count) {
 
 typedef struct block {
   uint64_t asked_bytes;
+  LEDGER_LINK
 } block;
 
 static block *block_of(void *data) { return (block *)((uintptr_t)data - MEM_HEADER_BYTES); }
@@ -309,6 +352,7 @@ void *mem_alloc(size_t bytes) {
   if (fault_fires()) return NULL;
   void *data = system_take(bytes);
   if (!data) return NULL;
+  LEDGER_ENTER(block_of(data));
   stats.live_blocks++;
   stats.grow_calls++;
   count_live(bytes);
@@ -323,6 +367,7 @@ void *mem_resize(void *data, size_t bytes) {
   void *moved = system_take(bytes);
   if (!moved) return NULL;
   uint64_t asked = block_of(data)->asked_bytes;
+  LEDGER_MOVE(block_of(moved), block_of(data));
   stats.grow_calls++;
   count_live(bytes);
   memcpy(moved, data, (size_t)u64_min(asked, bytes));
@@ -333,6 +378,7 @@ void *mem_resize(void *data, size_t bytes) {
 
 void mem_free(void *data) {
   if (!data) return;
+  LEDGER_STRIKE(block_of(data));
   stats.live_blocks--;
   stats.live_bytes -= block_of(data)->asked_bytes;
   free(block_of(data));
@@ -362,6 +408,18 @@ mem_stats mem_get_stats(void) {
 
 void mem_reset_high_water(void) { stats.high_water_bytes = stats.live_bytes; }
 void mem_fail_at(uint64_t nth) { fail_countdown = nth; }
+
+#ifdef LNL_DEBUG
+size_t mem_ledger(mem_entry *out, size_t most) {
+  size_t count = 0;
+  for (const ledger_link *link = youngest; link; link = link->older, count++) {
+    if (count >= most) continue;
+    block *b = (block *)((uintptr_t)link - offsetof(block, link));
+    out[count] = (mem_entry){(uint8_t *)b + MEM_HEADER_BYTES, b->asked_bytes, link->number};
+  }
+  return count;
+}
+#endif
 
 /* --- arenas ------------------------------------------------------------------------ */
 
@@ -398,8 +456,9 @@ void arena_seal(lnl_arena *arena) {
 
 void arena_reset(lnl_arena *arena) {
 #ifdef LNL_DEBUG
-  /* all ones: a NaN as f32 and as f16, so that a stale read shows */
-  if (arena->base) memset(arena->base, 0xff, (size_t)arena->used_bytes);
+  /* all ones: a NaN as f32 and as f16, so that a stale read shows. All of it: who
+   * reset it before may have kept its slots. */
+  if (arena->base) memset(arena->base, 0xff, (size_t)arena->cap_bytes);
 #endif
   arena->used_bytes = 0;
   arena->sealed = false;

@@ -38,6 +38,17 @@ uint64_t mem_plan_host_bytes(const uint64_t *block_bytes, size_t count);
  * 0 where the heap is not ours. */
 uint64_t mem_headroom_bytes(void);
 
+#ifdef LNL_DEBUG
+/* Debug builds keep a ledger of the live blocks. */
+typedef struct mem_entry {
+  const void *block;
+  uint64_t bytes;  /* as asked for */
+  uint64_t number; /* of the mem_alloc since start, from 1; mem_resize keeps it */
+} mem_entry;
+/* Writes the first `most` of them, the youngest first; returns how many there are. */
+size_t mem_ledger(mem_entry *out, size_t most);
+#endif
+
 /* Test hook: the nth allocation from now (1 = the next) fails; 0 switches it
  * off. Counts down once. */
 void mem_fail_at(uint64_t nth);
@@ -61,7 +72,7 @@ lnl_status arena_bind(lnl_arena *arena);
 /* Asserts that the second run used exactly what the first measured, and
  * forbids further arena_take until arena_reset. */
 void arena_seal(lnl_arena *arena);
-/* Step and scratch scopes: forget all slots. Debug builds poison the bytes. */
+/* Step and scratch scopes: forget all slots. Debug builds poison the whole block. */
 void arena_reset(lnl_arena *arena);
 void arena_free(lnl_arena *arena);
 

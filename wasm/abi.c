@@ -10,7 +10,9 @@
 #include "../src/tok.h"
 
 /* What belongs to one engine on this side of the boundary. The engine's handle
- * is the address of this record, seen from JS as an opaque number. */
+ * is the address of this record, seen from JS as an opaque number; in debug builds
+ * with a generation in the bits that the alignment leaves free, so that a handle of
+ * one that is closed is not taken for a later one's. */
 typedef struct abi_engine {
   lnl_engine *engine;
   lnl_text text;
@@ -19,9 +21,52 @@ typedef struct abi_engine {
   int32_t *tokens; /* owned */
   uint8_t *piece;  /* owned, tok_max_piece_bytes long */
   uint32_t piece_bytes;
+#ifdef LNL_DEBUG
+  struct abi_engine *next;
+  uint32_t generation; /* 1..MEM_ALIGN - 1 */
+#endif
 } abi_engine;
 
+#ifdef LNL_DEBUG
+static abi_engine *living;
+static uint32_t generations;
+static uint64_t before_first; /* the number of the youngest block when none lived */
+
+static uint64_t youngest_block(void) {
+  mem_entry entry = {0};
+  mem_ledger(&entry, 1);
+  return entry.number;
+}
+
+static lnl_engine *born(abi_engine *a) {
+  a->next = living;
+  a->generation = 1 + generations++ % (MEM_ALIGN - 1);
+  living = a;
+  return (lnl_engine *)((uintptr_t)a + a->generation);
+}
+
+/* A handle that names no living engine stops here. */
+static abi_engine *self(lnl_engine *e) {
+  abi_engine *a = living;
+  while (a && (uintptr_t)a + a->generation != (uintptr_t)e) a = a->next;
+  LNL_ASSERT(a);
+  return a;
+}
+
+static void died(const abi_engine *a) {
+  abi_engine **at = &living;
+  while (*at != a) at = &(*at)->next;
+  *at = a->next;
+}
+
+/* When the last one has gone, so have all blocks that were taken since the first came. */
+static void check_ledger(void) { LNL_ASSERT(living || youngest_block() <= before_first); }
+#define ABI_DEBUG(work) work
+#else
+static lnl_engine *born(abi_engine *a) { return (lnl_engine *)(void *)a; }
 static abi_engine *self(lnl_engine *e) { return (abi_engine *)(void *)e; }
+#define ABI_DEBUG(work)
+#endif
 static lnl_engine *core(lnl_engine *e) { return self(e)->engine; }
 
 uint32_t lnl_abi_version(void) { return LNL_ABI_VERSION; }
@@ -48,11 +93,12 @@ lnl_engine *lnl_abi_open(uint32_t host_kind, uint32_t flags, uint32_t threads, u
       .threads_asked = threads_asked,
       .max_memory_bytes = as_u64(max_memory_bytes, 0),
   };
+  ABI_DEBUG(if (!living) before_first = youngest_block();)
   abi_engine *a = mem_alloc(sizeof *a);
   if (!a) return NULL;
   memset(a, 0, sizeof *a);
   a->engine = lnl_open(&host);
-  if (a->engine) return (lnl_engine *)(void *)a;
+  if (a->engine) return born(a);
   mem_free(a);
   return NULL;
 }
@@ -60,12 +106,14 @@ lnl_engine *lnl_abi_open(uint32_t host_kind, uint32_t flags, uint32_t threads, u
 void lnl_abi_close(lnl_engine *e) {
   if (!e) return;
   abi_engine *a = self(e);
+  ABI_DEBUG(died(a);)
   lnl_close(a->engine);
   text_free(&a->text);
   mem_free(a->input);
   mem_free(a->tokens);
   mem_free(a->piece);
   mem_free(a);
+  ABI_DEBUG(check_ledger();)
 }
 
 const char *lnl_abi_error(lnl_engine *e) { return lnl_get_error(core(e))->message; }
@@ -100,6 +148,8 @@ int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_
   };
   return lnl_plan_for(core(e), &options);
 }
+
+void lnl_abi_set_ceiling(lnl_engine *e, double bytes) { lnl_set_ceiling(core(e), as_u64(bytes, UINT64_MAX)); }
 
 const char *lnl_abi_text(lnl_engine *e, uint32_t which) {
   static void (*const writers[])(const lnl_engine *, lnl_text *) = {

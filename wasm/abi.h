@@ -9,7 +9,7 @@
 
 #include "../src/lineal.h"
 
-enum { LNL_ABI_VERSION = 6 }; /* js-glue/abi.js refuses another number */
+enum { LNL_ABI_VERSION = 7 }; /* js-glue/abi.js refuses another number */
 uint32_t lnl_abi_version(void);
 uint32_t lnl_abi_isa(void); /* lnl_isa of this module */
 /* NUL-terminated, static. */
@@ -49,6 +49,9 @@ uint32_t lnl_abi_shard_count(lnl_engine *e);  /* 1 unless split.count says more 
  * NUL at the end; 0: none. status OK even when it does not fit: lnl_abi_number(e, NUM_FITS) tells. */
 int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_t kv, uint32_t chunk,
                      uint32_t flags, uint32_t placement, uint32_t tensor_bytes, double window_bytes);
+
+/* The host tried, and has no more memory than that: for plans from now on. */
+void lnl_abi_set_ceiling(lnl_engine *e, double bytes);
 
 /* Texts made on demand: valid until the next lnl_abi_text of e. */
 enum {

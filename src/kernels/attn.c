@@ -1,4 +1,4 @@
-/* Attention: softmax(scale q K^T) V. Caches of blocks: attn_block.c. */
+/* Attention: softmax(scale q K^T) V. Keys and values both in blocks: attn_block.c. */
 #include <math.h>
 
 #include "attn_rows.h"
@@ -139,7 +139,7 @@ VEC_NOINLINE void attn_softmax(float *weights, attn_range seen, attn_row *row, f
 /* --- caches of floats and halves -------------------------------------------------------- */
 /* Rows of keys and values follow one another. A tile of halves that many rows
  * read is widened first, for its keys and then for its values: as halves_4
- * does, so that all sums are the same. */
+ * does, so that all sums are the same. Blocks are always made floats. */
 typedef struct attn_tile {
   const uint8_t *data; /* keys or values of the tile's positions */
   uint32_t d;          /* values of each */
@@ -378,21 +378,30 @@ static uint32_t quad_size(uint32_t left) { return left >= 4 ? 4 : left >= 2 ? 2 
 
 /* Keys or values of a tile, from its first position on. */
 typedef struct float_part {
-  const uint8_t *data;
+  const uint8_t *data; /* of blocks: all of them */
   uint32_t d;
+  attn_part which;
   bool f16, widen;
 } float_part;
 
+static bool in_blocks(const lnl_attn *a, attn_part which) { return a->kv[which] >= ATTN_Q8_0; }
+
 static float_part part_at(const lnl_attn *a, attn_part which, size_t first, uint32_t n) {
-  const bool f16 = a->kv[which] == ATTN_F16;
+  const bool f16 = a->kv[which] == ATTN_F16, blocks = in_blocks(a, which);
   const uint32_t d = which == ATTN_K ? a->d_head : a->d_value;
   const uint8_t *data = which == ATTN_K ? a->k : a->v;
-  return (float_part){data + first * d * (f16 ? 2 : 4), d, f16, f16 && n >= WIDE_ROWS};
+  return (float_part){data + (blocks ? 0 : first * d * (f16 ? 2 : 4)), d, which, f16,
+                      blocks || (f16 && n >= WIDE_ROWS)};
 }
 
-/* What the kernels read of it; wide [count, d] holds it where it is widened. */
-static void tile_read(attn_tile *tile, const float_part *part, float *wide, uint32_t count) {
-  if (part->widen) widen_halves(wide, part->data, (size_t)count * part->d);
+/* What the kernels read of it, from position `at` of the head on; wide [count, d]
+ * holds it where it is widened. */
+static void tile_read(attn_tile *tile, const float_part *part, float *wide, uint32_t count, const lnl_attn *a,
+                      uint32_t kv_head, uint32_t at) {
+  if (in_blocks(a, part->which))
+    attn_kv_widen(wide, part->data, a->kv[part->which], part->which, a->n_ctx, part->d, at, count, kv_head);
+  else if (part->widen)
+    widen_halves(wide, part->data, (size_t)count * part->d);
   tile->data = part->widen ? (const uint8_t *)wide : part->data;
   tile->f16 = part->f16 && !part->widen;
   tile->d = part->d;
@@ -421,7 +430,7 @@ static void attn_float(const lnl_attn *a, uint32_t kv_head, attn_row *rows, uint
     const uint32_t count = u32_min(tiles.end - at, ATTN_TILE);
     const float_part keys = part_at(a, ATTN_K, first + at, n), values = part_at(a, ATTN_V, first + at, n);
     const bool finite = part_is_finite(&keys, 0, count) && part_is_finite(&values, 0, count);
-    tile_read(&tile, &keys, wide, count);
+    tile_read(&tile, &keys, wide, count, a, kv_head, at);
     for (uint32_t r = 0, m; r < n; r += m) {
       m = quad_size(n - r);
       scores_n(&tile, r, m, attn_seen_any(rows + r, m, at));
@@ -437,7 +446,7 @@ static void attn_float(const lnl_attn *a, uint32_t kv_head, attn_row *rows, uint
           !(part_is_finite(&keys, seen.begin, seen.end) && part_is_finite(&values, seen.begin, seen.end)))
         row->total = NAN;
     }
-    tile_read(&tile, &values, wide, count);
+    tile_read(&tile, &values, wide, count, a, kv_head, at);
     for (uint32_t r = 0, m; r < n; r += m) {
       m = quad_size(n - r);
       values_seen(&tile, rows, r, m, at);
@@ -469,7 +478,7 @@ void attn(const lnl_attn *a) {
             .total = 1, /* exp(sink - largest); the first tile multiplies it by 0 if there is none */
         };
       }
-      (a->kv[ATTN_K] < ATTN_Q8_0 ? attn_float : attn_block)(a, kv_head, rows, n);
+      (in_blocks(a, ATTN_K) && in_blocks(a, ATTN_V) ? attn_block : attn_float)(a, kv_head, rows, n);
     }
   }
 }

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "../forms/form_impl.h"
 #include "../forms/half.h"
 
 enum { SCALE_BYTES = KV_GROUP * sizeof(uint16_t) };
@@ -65,6 +66,47 @@ void attn_kv_store(void *kv_data, attn_kv kv, attn_part part, uint32_t n_ctx, ui
       (kv == ATTN_Q8_0 ? quant_kv_q8_0 : quant_kv_q4_0)(codes, &scale, values, KV_BLOCK);
       memcpy(block + i * sizeof scale, &scale, sizeof scale);
       put[kv == ATTN_Q4_0][part](block + SCALE_BYTES, i, codes);
+    }
+  }
+}
+
+/* What put_* have put. */
+static FORM_SMALL void take_codes(int8_t codes[KV_BLOCK], const uint8_t *units, uint32_t i, attn_kv kv,
+                                  attn_part part) {
+  if (part == ATTN_K && kv == ATTN_Q8_0) {
+    for (uint32_t u = 0; u < 16; u++) memcpy(codes + 2 * u, units + 16 * u + 2 * i, 2);
+  } else if (part == ATTN_K) {
+    for (uint32_t m = 0; m < 8; m++, codes += 4) {
+      const uint8_t *from = units + 16 * m + 2 * i;
+      for (uint32_t j = 0; j < 2; j++) {
+        codes[j] = (int8_t)((from[j] & 15) - 8);
+        codes[j + 2] = (int8_t)((from[j] >> 4) - 8);
+      }
+    }
+  } else if (kv == ATTN_Q8_0) {
+    const uint8_t *from = units + 64 * (i / 2) + i % 2;
+    for (uint32_t v = 0; v < KV_BLOCK; v++) codes[v] = (int8_t)from[2 * v];
+  } else {
+    const uint8_t *from = units + 32 * (i / 2) + i % 2;
+    for (uint32_t v = 0; v < KV_BLOCK / 2; v++) {
+      codes[v] = (int8_t)((from[2 * v] & 15) - 8);
+      codes[v + 16] = (int8_t)((from[2 * v] >> 4) - 8);
+    }
+  }
+}
+
+FORM_SMALL void attn_kv_widen(float *out, const void *kv_data, attn_kv kv, attn_part part, uint32_t n_ctx,
+                              uint32_t d, uint32_t position, uint32_t count, uint32_t head) {
+  const uint32_t blocks = blocks_of(d);
+  for (uint32_t p = position; p < position + count; p++) {
+    const size_t group = (size_t)head * kv_group_count(n_ctx) + p / KV_GROUP;
+    const uint8_t *block = (const uint8_t *)kv_data + group * blocks * block_bytes(kv);
+    for (uint32_t at = 0; at < d; at += KV_BLOCK, block += block_bytes(kv)) {
+      int8_t codes[KV_BLOCK];
+      take_codes(codes, block + SCALE_BYTES, p % KV_GROUP, kv, part);
+      const float scale = load_half(block + p % KV_GROUP * sizeof(uint16_t));
+      const uint32_t n = u32_min(d - at, KV_BLOCK);
+      for (uint32_t v = 0; v < n; v++) *out++ = scale * (float)codes[v];
     }
   }
 }

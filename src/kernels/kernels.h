@@ -65,8 +65,6 @@ void rope_sin_cos(double angle, double *sin, double *cos);
  * last group of n_ctx comes on top. */
 typedef enum attn_kv { ATTN_F32, ATTN_F16, ATTN_Q8_0, ATTN_Q4_0 } attn_kv;
 enum { KV_BLOCK = 32, KV_GROUP = 8 };
-/* Whether attn reads keys and values that are held in these two ways. */
-static inline bool attn_kv_pair(attn_kv k, attn_kv v) { return (k >= ATTN_Q8_0) == (v >= ATTN_Q8_0); }
 static inline uint32_t kv_group_count(uint32_t n_ctx) {
   return (uint32_t)(((uint64_t)n_ctx + KV_GROUP - 1) / KV_GROUP);
 }
@@ -76,6 +74,9 @@ uint64_t attn_kv_bytes(attn_kv kv, uint32_t n_ctx, uint32_t n_kv_head, uint32_t 
 typedef enum attn_part { ATTN_K, ATTN_V } attn_part;
 void attn_kv_store(void *kv_data, attn_kv kv, attn_part part, uint32_t n_ctx, uint32_t n_kv_head, uint32_t d,
                    uint32_t position, const float *row);
+/* count positions of one head of a cache of blocks as floats, [count, d]. */
+void attn_kv_widen(float *out, const void *kv_data, attn_kv kv, attn_part part, uint32_t n_ctx, uint32_t d,
+                   uint32_t position, uint32_t count, uint32_t head);
 /* One value of a cache, as attn takes it: the specification of the layout. */
 float attn_kv_value(const void *kv_data, attn_kv kv, attn_part part, uint32_t n_ctx, uint32_t d,
                     uint32_t position, uint32_t head, uint32_t value);
@@ -84,8 +85,8 @@ float attn_kv_value(const void *kv_data, attn_kv kv, attn_part part, uint32_t n_
  * that scratch does not grow with the context.
  *   q, out:   rows of tokens, q_stride and out_stride floats apart; in each
  *             [n_head, d_head] and [n_head, d_value]; out overlaps no input
- *   k, v:     as attn_kv says; kv: how each is held, both as floats or halves,
- *             or both in blocks (attn_kv_pair)
+ *   k, v:     as attn_kv says; kv: how each is held, in any two ways. Blocks
+ *             beside floats or halves are made floats tile by tile, which is slower
  *   position: of token 0
  *   causal:   token t sees keys 0..position + t, which must be in the cache;
  *             false: each token sees keys 0..n_key - 1 (n_key at least 1), and
@@ -98,7 +99,7 @@ float attn_kv_value(const void *kv_data, attn_kv kv, attn_part part, uint32_t n_
  * the bit whatever tokens and heads a call has. What the cache holds of
  * positions that a token does not see does not matter; what is not finite in
  * those it sees, in a query or in a sink makes the heads that see it NaN.
- * Blocks are summed in integers: queries and weights are rounded to 1/32767 of
+ * Two of blocks are summed in integers: queries and weights are rounded to 1/32767 of
  * the largest of a head (weights: of what it sees of a tile, times the largest
  * scale of a block of values there).
  * Query head h reads kv head h / (n_head / n_kv_head).

@@ -119,3 +119,11 @@ export async function generate(model, prompt, options) {
   for await (const piece of generation) pieces.push(piece);
   return { pieces, text: pieces.join(''), result: await generation.done };
 }
+
+/** All models of the fixtures that can be loaded, by path; of a split one the first part. */
+export function modelFixtures() {
+  return ['kjv', 'stories260k', 'arch'].flatMap((folder) =>
+    fs.readdirSync(fixture(folder))
+      .filter((name) => name.endsWith('.gguf') && !/-be\.gguf$|-0000[2-9]-of-/.test(name))
+      .map((name) => path.posix.join(folder, name)));
+}

@@ -261,6 +261,29 @@ static void test_mapped_weights_give_the_same_logits(void **state) {
   free(file.data);
 }
 
+#ifdef LNL_DEBUG
+/* Each step begins with a slab in which nothing of the step before can be read. */
+static void test_the_slab_is_poisoned(void **state) {
+  (void)state;
+  tiny_config c = tiny_default();
+  tiny_file file = tiny_write(&c);
+  lnl_engine *e = open_tiny(&file, (lnl_plan_options){.chunk = PROMPT}, true);
+  const uint64_t used = e->decode.slab_bytes, all = e->prefill.slab_bytes;
+  assert_true(all > 2 * used);
+  free(last_logits(e, &file, false));
+  for (uint32_t i = 0; i < 3; i++) {
+    uint64_t stale = 0;
+    for (uint64_t at = used; at < all; at++) stale += e->slab_base[at] != 0xff;
+    assert_true(i == 0 ? stale > used : stale == 0);
+    memset(e->slab_base, 1, all);
+    assert_true(lnl_sample(e) >= 0);
+    assert_int_equal(tiny_eval(e, &file), LNL_OK);
+  }
+  lnl_close(e);
+  free(file.data);
+}
+#endif
+
 static void test_half_vectors_are_widened_in_place(void **state) {
   (void)state;
   tiny_config c = tiny_default();
@@ -514,6 +537,9 @@ int main(void) {
       cmocka_unit_test(test_quantised_caches_stay_near),
       cmocka_unit_test(test_mapped_weights_give_the_same_logits),
       cmocka_unit_test(test_half_vectors_are_widened_in_place),
+#ifdef LNL_DEBUG
+      cmocka_unit_test(test_the_slab_is_poisoned),
+#endif
       cmocka_unit_test(test_plan_is_what_is_bound),
       cmocka_unit_test(test_decode_allocates_nothing),
       cmocka_unit_test(test_requests_that_are_refused_leave_the_engine_usable),

@@ -209,9 +209,7 @@ static void test_what_cannot_be_is_refused_by_name(void **state) {
       {{.tensors = "*=stored\noutput.weight=q4\n"}, "output.weight"},
       {{.profile = PROFILE_COUNT}, "profile"},
       {{.hold = WISH_COUNT}, "form"},
-      {{.kv = KV_F16, .kv_v = KV_Q8_0}, "q8_0"},
-      {{.kv = KV_Q4_0, .kv_v = KV_F32}, "q4_0"},
-      {{.kv = KV_AUTO, .kv_v = KV_F16}, "auto"},
+      {{.kv = KV_AUTO, .kv_v = KV_F16}, "keys"},
       {{.kv = KV_TYPE_COUNT}, "cache type"},
       {{.kv = KV_F16, .kv_v = KV_TYPE_COUNT}, "cache type"},
   };
@@ -239,8 +237,6 @@ static void test_keys_and_values_of_two_types(void **state) {
   (void)state;
   tiny_config c = model_of(0);
   tiny_file file = tiny_write(&c);
-  static const kv_types pairs[] = {
-      {KV_F32, KV_F16}, {KV_F16, KV_F32}, {KV_Q8_0, KV_Q4_0}, {KV_Q4_0, KV_Q8_0}};
   double alone[KV_TYPE_COUNT] = {0}; /* how far off a type for both is */
   float *want = NULL;
   lnl_engine *e;
@@ -252,8 +248,9 @@ static void test_keys_and_values_of_two_types(void **state) {
     if (want) free(got);
     if (!want) want = got;
   }
-  for (uint32_t i = 0; i < 4; i++) {
-    const kv_types t = pairs[i];
+  for (uint32_t i = 0; i < 16; i++) {
+    const kv_types t = {(kv_type)(KV_F32 + i / 4), (kv_type)(KV_F32 + i % 4)};
+    if (t.k == t.v) continue;
     float *first = NULL;
     for (uint32_t chunk = 1; chunk <= 16; chunk *= 2) {
       e = opened(&file, (lnl_plan_options){.kv = t.k, .kv_v = t.v, .n_ctx = 64, .chunk = chunk});

@@ -23,6 +23,7 @@
 #define mem_plan_host_bytes  heap_plan_host_bytes
 #define mem_headroom_bytes   heap_headroom_bytes
 #define mem_fail_at          heap_fail_at
+#define mem_ledger           heap_ledger
 #define arena_take           heap_arena_take
 #define arena_bind           heap_arena_bind
 #define arena_seal           heap_arena_seal
@@ -60,6 +61,10 @@ static int start_heap(void **state) {
   memory_grow(2);
   stats = (mem_stats){0};
   heap_base = heap_top = last_bytes = fail_countdown = 0;
+#ifdef LNL_DEBUG
+  youngest = NULL;
+  last_number = 0;
+#endif
   *state = space;
   return 0;
 }
@@ -94,6 +99,17 @@ static void check_heap(void) {
   assert_int_equal(heap_get_stats().live_blocks, live_blocks);
   assert_int_equal(heap_get_stats().live_bytes, live_bytes);
   assert_true(heap_get_stats().high_water_bytes >= live_bytes);
+#ifdef LNL_DEBUG
+  static mem_entry entries[1024];
+  assert_int_equal(heap_ledger(entries, 1024), live_blocks);
+  for (uint64_t i = 0; i < live_blocks; i++) {
+    const block *b = block_at((uint64_t)(uintptr_t)entries[i].block - 64);
+    assert_true(b->mark == BLOCK_USED && b->asked_bytes == entries[i].bytes);
+    live_bytes -= entries[i].bytes;
+    if (i > 0) assert_true(entries[i].number < entries[i - 1].number); /* so each once */
+  }
+  assert_int_equal(live_bytes, 0);
+#endif
 }
 
 static uint32_t random_u32(uint64_t *seed) {
@@ -338,6 +354,32 @@ static void counts_what_it_does(void **state) {
 #undef mem_plan_host_bytes
 #undef mem_headroom_bytes
 #undef mem_fail_at
+#undef mem_ledger
+
+#ifdef LNL_DEBUG
+static void the_ledger_names_what_is_live(void **state) {
+  (void)state;
+  mem_entry first, entries[3];
+  assert_int_equal(mem_ledger(entries, 3), 0);
+  void *a = mem_alloc(10), *b = mem_alloc(20), *c = mem_alloc(0);
+  mem_free(b);
+  assert_int_equal(mem_ledger(entries, 3), 2);
+  assert_ptr_equal(entries[0].block, c);
+  assert_ptr_equal(entries[1].block, a);
+  assert_int_equal(entries[1].bytes, 10);
+  assert_int_equal(entries[0].number, entries[1].number + 2);
+  void *moved = mem_resize(a, 5000); /* keeps its number, and its place */
+  assert_int_equal(mem_ledger(&first, 1), 2);
+  assert_ptr_equal(first.block, c);
+  mem_free(c);
+  assert_int_equal(mem_ledger(&first, 1), 1);
+  assert_ptr_equal(first.block, moved);
+  assert_int_equal(first.bytes, 5000);
+  assert_int_equal(first.number, entries[1].number);
+  mem_free(moved);
+  assert_int_equal(mem_ledger(NULL, 0), 0);
+}
+#endif
 
 static void the_native_heap_does_the_same(void **state) {
   (void)state;
@@ -402,6 +444,9 @@ static void an_arena_is_measured_bound_and_sealed(void **state) {
   heap_arena_reset(&arena);
 #ifdef LNL_DEBUG
   assert_int_equal(slots[2][999], 0xff);
+  memset(slots[2], 1, 1000); /* by somebody who kept the slot */
+  heap_arena_reset(&arena);
+  assert_int_equal(slots[2][999], 0xff);
 #endif
   /* no room: refused, and the wish remembered */
   assert_non_null(heap_arena_take(&arena, 1152));
@@ -454,6 +499,9 @@ int main(void) {
       HEAP_TEST(an_arena_is_measured_bound_and_sealed),
       HEAP_TEST(an_arena_that_cannot_be_bound_says_so),
       cmocka_unit_test(the_native_heap_does_the_same),
+#ifdef LNL_DEBUG
+      cmocka_unit_test(the_ledger_names_what_is_live),
+#endif
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -190,14 +190,27 @@ static const struct choice {
     {-1, -1, -1, -1, -1, -1, 'S', "resolver", "KERNEL_READS_STORED"},
 };
 
-/* Where it lies then; the first row that matches. */
+/* Where it lies then: whether in the mapping, and what is said of that; the first
+ * row that matches. */
 static const struct lies {
   int can_map, as_stored, vector;
-  const char *domain, *reasons;
+  bool mapped;
+  const char *reasons;
 } lie[] = {
-    {0, 1, -1, "HEAP", "HOST_CANNOT_MAP"},   {0, 0, -1, "HEAP", "HOST_CANNOT_MAP COPY_NOT_MAPPABLE"},
-    {1, 0, -1, "HEAP", "COPY_NOT_MAPPABLE"}, {1, 1, 1, "HEAP", "VECTOR_ALIGNED_COPY"},
-    {1, 1, 0, "MAPPED", "MAPPED_AS_STORED"},
+    {0, 1, -1, false, "HOST_CANNOT_MAP"},   {0, 0, -1, false, "HOST_CANNOT_MAP COPY_NOT_MAPPABLE"},
+    {1, 0, -1, false, "COPY_NOT_MAPPABLE"}, {1, 1, 1, false, "VECTOR_ALIGNED_COPY"},
+    {1, 1, 0, true, "MAPPED_AS_STORED"},
+};
+
+/* What is not mapped. Streamed is only what the window can bring into its form. */
+static const struct unmapped {
+  int stream, vector, dequantised, looked_up;
+  const char *domain, *reason;
+} not_mapped[] = {
+    {1, 0, 0, 1, "STREAMED", "STREAMED_ROWS"},
+    {1, 0, 0, 0, "STREAMED", "STREAMED_NO_ROOM"},
+    {-1, -1, -1, 1, "HEAP", "ROWS_ON_DEMAND"},
+    {-1, -1, -1, 0, "HEAP", "READ_EVERY_STEP"},
 };
 
 static const struct {
@@ -261,10 +274,17 @@ static expected expect(const place_query *q, kind k, bool strict, bool save) {
     if (!matches(l->can_map, q->host->can_map) || !matches(l->as_stored, e.held == 'S') ||
         !matches(l->vector, vector))
       continue;
-    e.domain = l->domain;
+    e.domain = l->mapped ? "MAPPED" : "";
     add(&e, l->reasons);
   }
-  if (e.domain[0] == 'H') add(&e, looked_up ? "ROWS_ON_DEMAND" : "READ_EVERY_STEP");
+  const bool dequantised = e.held == 'F' || e.held == 'H';
+  for (const struct unmapped *u = not_mapped; !e.domain[0]; u++) {
+    if (!matches(u->stream, q->stream) || !matches(u->vector, vector) ||
+        !matches(u->dequantised, dequantised) || !matches(u->looked_up, looked_up))
+      continue;
+    e.domain = u->domain;
+    add(&e, u->reason);
+  }
   return e;
 }
 
@@ -299,7 +319,7 @@ static void check(const place_query *q, kind k, bool strict, bool save, const ch
   }
 }
 
-/* Every use of a type, wish by name and for all, and room for more or not. */
+/* Every use of a type, wish by name and for all, room for more or not, for it at all or not. */
 static void walk(place_query q, const lnl_form *form, bool vector, bool strict, bool save) {
   const bool f32 = !strcmp(form->name, "F32"), f16 = !strcmp(form->name, "F16");
   const kind k = vector          ? (f32 ? VEC_F32 : VEC_NARROW)
@@ -313,10 +333,11 @@ static void walk(place_query q, const lnl_form *form, bool vector, bool strict, 
   for (int use = 0; use < (vector ? 1 : 3); use++) { /* a matrix, rows to look up, both */
     q.embedding = use > 0;
     q.also_output = use > 1;
-    for (int wish = 0; wish < WISH_COUNT * WISH_COUNT * 2; wish++) {
+    for (int wish = 0; wish < WISH_COUNT * WISH_COUNT * 4; wish++) {
       q.tensor_wish = (place_wish)(wish % WISH_COUNT);
       q.uniform_wish = (place_wish)(wish / WISH_COUNT % WISH_COUNT);
-      q.tight = wish / (WISH_COUNT * WISH_COUNT);
+      q.tight = wish / (WISH_COUNT * WISH_COUNT) % 2;
+      q.stream = wish / (WISH_COUNT * WISH_COUNT) / 2;
       check(&q, k, strict, save, form->name);
     }
   }

@@ -6,7 +6,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { Core, TEXT, compileModule } from '../../js-glue/abi.js';
-import { chromeTrace, open, probeHost } from '../../js-glue/index.js';
+import { chromeTrace, explain, open, probeHost } from '../../js-glue/index.js';
 import { BUNDLED, CLI, ROOT, generate, memoryLine, temporary } from '../lib/fixtures.mjs';
 
 const CONTEXT = 64; // a multiple of 8, so that the cache has no padding
@@ -195,7 +195,7 @@ function checkTrace(trace, { tokens, phases = ['prefill', 'decode'] }) {
   const named = Object.fromEntries(
     events.filter(({ name }) => name === 'thread_name').map(({ tid, args }) => [args.name, tid]),
   );
-  assert.deepEqual(Object.keys(named), ['phases', 'steps', 'memory']);
+  assert.deepEqual(Object.keys(named), ['phases', 'steps', 'memory', 'fetch']);
   assert.equal(events.find(({ name }) => name === 'process_name').args.name, 'lineal');
   const spans = (track) => events.filter(({ ph, tid }) => ph === 'X' && tid === named[track]);
   assert.deepEqual(
@@ -213,9 +213,22 @@ function checkTrace(trace, { tokens, phases = ['prefill', 'decode'] }) {
   assert.equal(events.filter(({ name }) => name === 'slab reset').length, passes.length);
   const bind = spans('memory').find(({ name }) => name === 'bind arenas');
   assert.ok(bind.args.weights > 1e6 && bind.args.kv > 0);
-  const memory = events.filter(({ ph }) => ph === 'C').map(({ args }) => args.bytes);
-  assert.ok(memory.at(-1) >= bind.args.weights, 'the counter ends with the memory taken');
-  return { passes, inner };
+  const counts = (which, key) => events.filter(({ ph, name }) => ph === 'C' && name === which).map(({ args }) => args[key]);
+  assert.ok(counts('linear memory', 'bytes').at(-1) >= bind.args.weights, 'the counter ends with the memory taken');
+  // Each region as it is taken, and no allocation from there on but for the prompt.
+  const taken = events.filter(({ ph, name }) => ph === 'i' && name.startsWith('take '));
+  for (const { ts } of taken) assert.ok(Math.abs(ts - bind.ts - bind.dur) < 1e-2);
+  const bytesOf = Object.fromEntries(taken.map(({ name, args }) => [name.slice(5), args.bytes]));
+  for (const name of ['weights', 'kv', 'slab', 'scratch']) assert.equal(bytesOf[name], bind.args[name], name);
+  const calls = counts('allocator', 'calls');
+  assert.equal(calls.length, 1 + phases.length);
+  assert.equal(calls.at(-1), calls.at(-2), 'decoding allocates nothing');
+  // All of the file that was read, from the header to the last weight, each byte once.
+  const fetches = spans('fetch');
+  const opening = spans('phases').filter(({ name }) => ['header', 'weights'].includes(name));
+  for (const fetch of fetches) assert.ok(opening.some((phase) => holds(phase, fetch)), JSON.stringify(fetch));
+  assert.equal(fetches[0].args.offset, 0);
+  return { passes, inner, fetches };
 }
 
 test('worker: true: the stats and the trace cross', async (t) => {
@@ -224,14 +237,38 @@ test('worker: true: the stats and the trace cross', async (t) => {
   checkFigures(result.stats, result.timings);
   assert.ok(result.stats.trace.events instanceof Float64Array);
   const trace = JSON.parse(JSON.stringify(chromeTrace(model, [result])));
-  const { passes, inner } = checkTrace(trace, { tokens: 12 });
+  const { passes, inner, fetches } = checkTrace(trace, { tokens: 12 });
   assert.equal(passes.length, 3 + 11);
+  const { size } = fs.statSync(BUNDLED);
+  const weights = sum(model.explanation.tensors, 'stored_bytes');
+  const first = fetches.findIndex(({ args }) => args.offset > 0);
+  assert.ok(sum(fetches.map(({ args }) => args), 'bytes') >= weights && first > 0, JSON.stringify(fetches));
+  for (const { args } of fetches) assert.ok(args.offset + args.bytes <= size);
+  // What was read is told once.
+  const again = await run(model, { profile: 'trace' });
+  assert.equal(again.stats.trace.fetches.length, 0);
   assert.equal(inner.length, sum(result.stats.steps, 'calls'));
   for (const { op, bytes, calls, phase } of result.stats.ops.filter((group) => group.op === 'matmul')) {
     const events = inner.filter((event) => event.args.op === op);
     assert.ok(calls < events.length && bytes <= events.reduce((total, { args }) => total + args.bytes, 0), phase);
   }
   near(inner.reduce((total, { args }) => total + args.bytes, 0), sum(result.stats.steps, 'bytes'), 'bytes');
+});
+
+test('a trace of weights that stay in the source: each read, as many bytes as the result says', async (t) => {
+  const least = await explain(BUNDLED, { module: 'base', context: CONTEXT, threads: 1, memory: 1 });
+  const model = await openModel(t, { memory: least.total_bytes + 400_000, streamWindow: 65536 });
+  assert.ok(model.explanation.streaming);
+  await run(model); // not traced, so not kept
+  const result = await run(model, { profile: 'trace' });
+  const { traceEvents: events } = chromeTrace(model, [result]);
+  checkNesting(events);
+  const phases = events.filter(({ ph, cat }) => ph === 'X' && cat === 'phases');
+  const begin = phases.find(({ name }) => name === 'prefill').ts;
+  const fetches = events.filter(({ ph, cat }) => ph === 'X' && cat === 'fetch');
+  const later = fetches.filter(({ ts }) => ts >= begin);
+  assert.ok(later.length > 12 && later.length < fetches.length, `${later.length} of ${fetches.length}`);
+  assert.equal(sum(later.map(({ args }) => args), 'bytes'), result.streaming.bytes);
 });
 
 function lineal(args) {

@@ -36,7 +36,7 @@ export class Copy {
   /** @type {Promise<void>} */ #sealed = Promise.resolve();
   #frozen = false;
   /** @type {WeakSet<Extent>} hashed by us */ #fresh = new WeakSet();
-  /** @type {{ extent: Extent, bytes: Uint8Array } | undefined} the last one that was checked */ #checked;
+  /** @type {{ extent: Extent, bytes: Promise<Uint8Array | undefined> } | undefined} the last one that was checked */ #checked;
 
   /**
    * @param {import('./store.js').StoreEntry} entry
@@ -159,13 +159,15 @@ export class Copy {
   }
 
   /** The extent, if it is what it was. @param {Extent} extent */
-  async #checkedBytes(extent) {
-    if (this.#checked?.extent === extent) return this.#checked.bytes;
-    this.#checked = undefined;
+  #checkedBytes(extent) {
+    if (this.#checked?.extent !== extent) this.#checked = { extent, bytes: this.#check(extent) };
+    return this.#checked.bytes;
+  }
+
+  /** @param {Extent} extent */
+  async #check(extent) {
     const bytes = await this.read(extent.start, extent.end - extent.start);
-    if (!bytes || (await sha256Hex(bytes)) !== extent.hash) return undefined;
-    this.#checked = { extent, bytes };
-    return bytes;
+    return bytes && (await sha256Hex(bytes)) === extent.hash ? bytes : undefined;
   }
 
   /** It is not what it was. @param {Extent} extent */
@@ -202,8 +204,9 @@ export class Copy {
    * Keeps what of the bytes is not known yet.
    * @param {number} at
    * @param {Uint8Array} bytes
+   * @param {number} [coming] bytes that are on their way meanwhile
    */
-  async write(at, bytes) {
+  async write(at, bytes, coming = 0) {
     const { write } = this.#content ?? {};
     if (this.#frozen || !write) return;
     for (const { start, end } of this.holes(at, at + bytes.length)) {
@@ -212,8 +215,9 @@ export class Copy {
     }
     if (!this.confirmed) return;
     this.#sealRuns(false);
-    if (bytesOf(this.#runs) >= EXTENT_BYTES || this.#runs.length > MAX_RUNS) this.#sealRuns(true);
-    // So that whatever ends the process costs one extent at most.
+    // So that whatever ends the process costs one extent's bytes at most, of what had come and what was coming.
+    const unsure = bytesOf(this.#runs) + coming;
+    if (unsure > EXTENT_BYTES || this.#runs.length > MAX_RUNS) this.#sealRuns(true);
     await this.#sealed;
   }
 

@@ -15,6 +15,7 @@ import { fullError, keyOf, openStore, storeError, unavailable } from './store.js
 
 const MAX_READ_BYTES = 4 * 1024 * 1024;
 const PROBE_BYTES = 256 * 1024;
+const STREAM_AHEAD_BYTES = 1024 * 1024;
 // Padding between tensors is fetched with them, so that the copy gets whole.
 const MAX_GAP_BYTES = 1024 * 1024;
 // At the end so much is fetched that no step needs; a file with more stays incomplete.
@@ -58,8 +59,10 @@ export class CachedSource {
   /** @type {string | undefined} SHA-256 that the user gave */ #expected;
   /** @type {(() => Promise<void>) | undefined} we are the one that fetches */ #unlock;
   /** @type {Promise<boolean> | undefined} */ #locking;
+  /** @type {Promise<void> | undefined} */ #looking;
+  /** @type {Promise<void>} what came before is kept */ #kept = Promise.resolve();
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #idle;
-  /** @type {{ start: number, end: number, done: Promise<void> }[]} asked of the network */ #coming = [];
+  /** @type {{ start: number, end: number, bytes: number, done: Promise<void> }[]} asked of the network */ #coming = [];
   /** Nothing more is kept. */ #off = false;
   /** Whether bytes of the copy were given out: those of another file may not follow. */ #handedOut = false;
   /** @type {LinealError | undefined} what ended a cache that was demanded */ #failure;
@@ -105,6 +108,11 @@ export class CachedSource {
 
   get rangeRead() {
     return this.#copy.complete || this.#inner.rangeRead;
+  }
+
+  /** Reads of the copy do not disturb each other either. */
+  get parallelReads() {
+    return this.#inner.parallelReads ?? 1;
   }
 
   get stats() {
@@ -176,14 +184,19 @@ export class CachedSource {
     if (state === 'new' && known && header && this.#handedOut && !sameFile(known, header)) throw this.#changed();
   }
 
-  /** Takes over what others have done meanwhile. */
-  async #look() {
-    try {
-      await this.#reload();
-    } catch (error) {
-      if (error instanceof LinealError && error.code === 'SOURCE_CHANGED') throw error;
-      await this.#giveUp(error);
-    }
+  /** Takes over what others have done meanwhile; of several who ask at once, for all. */
+  #look() {
+    this.#looking ??= (async () => {
+      try {
+        await this.#reload();
+      } catch (error) {
+        if (error instanceof LinealError && error.code === 'SOURCE_CHANGED') throw error;
+        await this.#giveUp(error);
+      }
+    })().finally(() => {
+      this.#looking = undefined;
+    });
+    return this.#looking;
   }
 
   // --- reading ------------------------------------------------------------------
@@ -325,7 +338,9 @@ export class CachedSource {
       await this.#keep(at, bytes);
       return bytes;
     })();
-    const coming = { start: at, end: at + wanted, done: work.then(() => {}, () => {}) };
+    // A stream runs ahead by what the system buffers, whatever is asked of it.
+    const ahead = streamed ? STREAM_AHEAD_BYTES : wanted;
+    const coming = { start: at, end: at + wanted, bytes: ahead, done: work.then(() => {}, () => {}) };
     this.#coming.push(coming);
     try {
       return await work;
@@ -335,8 +350,15 @@ export class CachedSource {
     }
   }
 
+  /** One after the other: the first of a new file makes the copy of which the others are. @param {number} at @param {Uint8Array} bytes */
+  #keep(at, bytes) {
+    const work = this.#kept.then(() => this.#keepNext(at, bytes));
+    this.#kept = work.catch(() => {});
+    return work;
+  }
+
   /** @param {number} at @param {Uint8Array} bytes */
-  async #keep(at, bytes) {
+  async #keepNext(at, bytes) {
     if (this.#off) return;
     const { header } = this.#copy;
     try {
@@ -353,7 +375,8 @@ export class CachedSource {
         }
         await this.#start();
       }
-      await this.#copy.write(at, bytes);
+      const coming = this.#coming.reduce((sum, { bytes: more }) => sum + more, 0);
+      await this.#copy.write(at, bytes, coming);
     } catch (error) {
       if (error instanceof LinealError && error.code === 'SOURCE_CHANGED') throw error;
       await this.#giveUp(error);

@@ -47,7 +47,7 @@ export const STRICT_CSP = {
  * its exact path only. Options: headers (added to every answer), faults: {'/path': faults}.
  * rate: bytes a second of all bodies together; 0: no limit. May be changed: server.rate.
  * Returns {url, port, stats(path), reset(), faults, rate, close()};
- * stats: {requests, bytes, ranges: [{method, range, headers, status, sent}]}.
+ * stats: {requests, bytes, most (answers under way at once), ranges: [{method, range, headers, status, sent}]}.
  */
 export async function startServer(mounts, { headers = {}, faults = {}, rate = 0 } = {}) {
   let freeAt = 0; // when the line is free again
@@ -86,9 +86,11 @@ export async function startServer(mounts, { headers = {}, faults = {}, rate = 0 
     const attempt = attempts.get(name) ?? 0;
     attempts.set(name, attempt + 1);
     const fault = typeof faults[name] === 'function' ? faults[name](request, attempt) ?? {} : faults[name] ?? {};
-    const entry = { method: request.method, range: request.headers.range, headers: request.headers, status: 0, sent: 0 };
+    const entry = { method: request.method, range: request.headers.range, headers: request.headers, status: 0, sent: 0, open: true };
     if (!log.has(name)) log.set(name, []);
     log.get(name).push(entry);
+    entry.most = log.get(name).filter(({ open }) => open).length;
+    response.on('close', () => { entry.open = false; });
     const send = async (status, fields, size, read) => {
       entry.status = status;
       const all = { 'Cache-Control': 'no-store', ...headers, ...fields, ...(fault.headers ?? {}) };
@@ -197,7 +199,8 @@ export async function startServer(mounts, { headers = {}, faults = {}, rate = 0 
     mounts,
     stats(name) {
       const ranges = log.get(name) ?? [];
-      return { requests: ranges.length, bytes: ranges.reduce((a, r) => a + r.sent, 0), ranges };
+      const most = ranges.reduce((a, r) => Math.max(a, r.most), 0);
+      return { requests: ranges.length, bytes: ranges.reduce((a, r) => a + r.sent, 0), most, ranges };
     },
     reset() { log.clear(); attempts.clear(); },
     close() {

@@ -204,6 +204,19 @@ test('steps run while bytes arrive: only the last layers and the output come aft
   }, 8e6);
 });
 
+test('through the cache several segments come at once, each byte once; a verified warm start fetches none', async () => {
+  await withFault({}, async () => {
+    const cache = { directory: temporary('overlap-cache'), required: true };
+    assert.deepEqual(await fingerprint(url(), { overlap: true, cache }), expected);
+    const { bytes, most } = server.stats('/m.gguf');
+    assert.equal(bytes, BYTES.length);
+    assert.ok(most >= 3, `${most} answers at once`);
+    for (const verify of [true, false])
+      assert.deepEqual(await fingerprint(url(), { overlap: true, cache: { ...cache, verify } }), expected);
+    assert.equal(server.stats('/m.gguf').bytes, bytes);
+  }, 20e6);
+});
+
 test('memory is as planned, prompts of up to 512 tokens are one chunk unless told otherwise', async () => {
   assert.equal((await explain(ggufBytes(tinyLlama({ n_ctx: 2048 })), { overlap: true })).chunk, 512);
   const model = await open(BUNDLED, { overlap: true });

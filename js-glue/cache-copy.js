@@ -204,9 +204,8 @@ export class Copy {
    * Keeps what of the bytes is not known yet.
    * @param {number} at
    * @param {Uint8Array} bytes
-   * @param {number} [coming] bytes that are on their way meanwhile
    */
-  async write(at, bytes, coming = 0) {
+  async write(at, bytes) {
     const { write } = this.#content ?? {};
     if (this.#frozen || !write) return;
     for (const { start, end } of this.holes(at, at + bytes.length)) {
@@ -215,9 +214,18 @@ export class Copy {
     }
     if (!this.confirmed) return;
     this.#sealRuns(false);
-    // So that whatever ends the process costs one extent's bytes at most, of what had come and what was coming.
-    const unsure = bytesOf(this.#runs) + coming;
-    if (unsure > EXTENT_BYTES || this.#runs.length > MAX_RUNS) this.#sealRuns(true);
+    if (this.#runs.length > MAX_RUNS) this.#sealRuns(true);
+    await this.#sealed;
+  }
+
+  /**
+   * So many more bytes are to be on their way: together with what is not believed yet
+   * they stay within an extent's, which is what the end of the process costs at most.
+   * @param {number} bytes
+   */
+  async makeSure(bytes) {
+    if (!this.confirmed || this.#frozen) return;
+    if (bytesOf(this.#runs) + bytes > EXTENT_BYTES) this.#sealRuns(true);
     await this.#sealed;
   }
 

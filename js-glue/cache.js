@@ -330,7 +330,10 @@ export class CachedSource {
     const { readForward } = this.#inner;
     const streamed = forward && readForward && limit === Infinity;
     const wanted = streamed ? length : Math.min(forward ? MAX_READ_BYTES : length, limit - at);
+    // A stream runs ahead by what the system buffers, whatever is asked of it.
+    const ahead = streamed ? STREAM_AHEAD_BYTES : wanted;
     const work = (async () => {
+      await this.#copy.makeSure(this.#coming.reduce((sum, { bytes }) => sum + bytes, ahead));
       const bytes = streamed
         ? await readForward.call(this.#inner, at, wanted, signal)
         : await this.#inner.read(at, wanted, signal);
@@ -338,8 +341,6 @@ export class CachedSource {
       await this.#keep(at, bytes);
       return bytes;
     })();
-    // A stream runs ahead by what the system buffers, whatever is asked of it.
-    const ahead = streamed ? STREAM_AHEAD_BYTES : wanted;
     const coming = { start: at, end: at + wanted, bytes: ahead, done: work.then(() => {}, () => {}) };
     this.#coming.push(coming);
     try {
@@ -375,8 +376,7 @@ export class CachedSource {
         }
         await this.#start();
       }
-      const coming = this.#coming.reduce((sum, { bytes: more }) => sum + more, 0);
-      await this.#copy.write(at, bytes, coming);
+      await this.#copy.write(at, bytes);
     } catch (error) {
       if (error instanceof LinealError && error.code === 'SOURCE_CHANGED') throw error;
       await this.#giveUp(error);

@@ -29,6 +29,7 @@ export const STRICT_CSP = {
  *   noHead: true            405 for HEAD
  *   contentRange: text      this Content-Range in place of the right one
  *   cutAt: n                close the connection once n bytes of the body were sent (in each answer)
+ *   dieAt: n                once n bytes of the path were sent in all answers, close each, and all later ones at once
  *   truncateAt: n           the file itself ends at n: smaller Content-Length, too
  *   lieAbout: n             truncateAt with the full file's size in Content-Range
  *   chunk, delay            send in pieces of `chunk` bytes, `delay` ms apart
@@ -106,6 +107,12 @@ export async function startServer(mounts, { headers = {}, faults = {}, rate = 0 
           response.write(piece, () => response.destroy());
           return;
         }
+        if (fault.dieAt !== undefined && api.stats(name).bytes + piece.length >= fault.dieAt) {
+          piece = piece.subarray(0, Math.max(fault.dieAt - api.stats(name).bytes, 0));
+          entry.sent += piece.length;
+          response.write(piece, () => response.destroy());
+          return;
+        }
         if (fault.stallAt !== undefined && entry.sent + piece.length >= fault.stallAt) {
           piece = piece.subarray(0, fault.stallAt - entry.sent);
           entry.sent += piece.length;
@@ -136,7 +143,7 @@ export async function startServer(mounts, { headers = {}, faults = {}, rate = 0 
       return send(status, { 'Content-Type': type }, data.length, async (at, n) => data.subarray(at, at + n));
     };
 
-    if (fault.drop) { request.socket.destroy(); return; }
+    if (fault.drop || (fault.dieAt !== undefined && api.stats(name).bytes >= fault.dieAt)) { request.socket.destroy(); return; }
     if (fault.redirect) {
       await send(302, { Location: fault.redirect }, 0, async () => Buffer.alloc(0));
       return;

@@ -18,6 +18,7 @@ import { HttpSource } from '../../js-glue/source-http.js';
 import { directoryStore } from '../../js-glue/store-node.js';
 import { keyOf } from '../../js-glue/store.js';
 import { BUNDLED, CLI, generate, temporary } from '../lib/fixtures.mjs';
+import { ggufBytes, tinyLlama } from '../lib/gguf-write.mjs';
 import { startServer } from '../lib/http-server.mjs';
 
 const MiB = 1 << 20;
@@ -249,6 +250,38 @@ test('killed at 10 random points, it goes on at the last extent each time', asyn
   assert.deepEqual(warnings, []);
   assert.equal(sent(), DATA.length - have);
   assert.equal((await modelCache.verify(url, { directory })).damaged.length, 0);
+});
+
+test('the connection is killed for good at 20 random points: the next load goes on, verified, one extent twice at most', async (t) => {
+  const model = ggufBytes(tinyLlama({ n_ctx: 64, d_model: 256, n_head: 4, d_ff: 1024, n_layer: 3, n_vocab: 288 }));
+  assert.ok(model.length > 2 * EXTENT_BYTES);
+  const alone = await startServer({});
+  const tokensOf = async (source, options = {}) => {
+    const opened = await open(source, { context: 64, ...options });
+    try {
+      return (await generate(opened, 'the rest', { maxTokens: 4 })).result.tokens;
+    } finally {
+      await opened.close();
+    }
+  };
+  const expected = await tokensOf(model);
+  const twice = await Promise.all(Array.from({ length: 20 }, async (_, i) => {
+    const name = `/${i}.gguf`;
+    alone.mounts[name] = model;
+    alone.faults[name] = { dieAt: Math.floor(((i + Math.random()) / 20) * model.length) };
+    const options = { overlap: i % 2 === 1, cache: { directory, required: true } };
+    await assert.rejects(tokensOf(alone.url + name, options),
+      ({ code }) => ['NETWORK', 'SOURCE_TRUNCATED', 'GGUF_TRUNCATED'].includes(code));
+    delete alone.faults[name];
+    options.cache.verify = true;
+    assert.deepEqual(await tokensOf(alone.url + name, options), expected);
+    const { damaged, checkedBytes } = await modelCache.verify(alone.url + name, { directory });
+    assert.deepEqual([damaged, checkedBytes], [[], model.length]);
+    return alone.stats(name).bytes - model.length;
+  }));
+  await alone.close();
+  t.diagnostic(`at most ${(Math.max(...twice) / MiB).toFixed(2)} MiB were fetched twice`);
+  assert.ok(Math.min(...twice) >= 0 && Math.max(...twice) <= EXTENT_BYTES, `${twice}`);
 });
 
 test('connections cut at many points and aborts: each byte is on disk but once', async () => {

@@ -269,7 +269,7 @@ export class Copy {
     try {
       const bytes = await this.read(range.start, range.end - range.start);
       if (!bytes) throw unavailable('what was written cannot be read back');
-      const [hash] = await Promise.all([sha256Hex(bytes), this.#content?.flush()]);
+      const [hash] = await Promise.all([sha256Hex(bytes), this.#content?.flush(range)]);
       const extent = { ...range, hash };
       await this.#entry.append(extentLine(extent));
       addExtent(this.#extents, extent);

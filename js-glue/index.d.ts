@@ -200,7 +200,8 @@ export interface PrefillProgress {
  * model runs without, and `explanation.warnings` says why (codes CACHE_...).
  *
  * In a browser it is the origin's private file system: pages need https or
- * localhost, and writing needs the worker in which models run by default.
+ * localhost. Where files cannot be written (outside of a worker, older browsers)
+ * it is the Cache API, which reads and writes more slowly.
  */
 export interface CacheOptions {
   /** Node: the folder. Default: `lineal` in the user's cache folder (XDG_CACHE_HOME, ~/Library/Caches, LOCALAPPDATA). */

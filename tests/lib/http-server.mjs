@@ -46,11 +46,11 @@ export const STRICT_CSP = {
 /**
  * mounts: {'/prefix/': folder | Buffer | file path}; the longest prefix wins. A Buffer or a file answers
  * its exact path only. Options: headers (added to every answer), faults: {'/path': faults}.
- * rate: bytes a second of all bodies together; 0: no limit. May be changed: server.rate.
+ * rate: bytes a second of all bodies together whose path begins with `rated`; 0: no limit. May be changed: server.rate.
  * Returns {url, port, stats(path), reset(), faults, rate, close()};
  * stats: {requests, bytes, most (answers under way at once), ranges: [{method, range, headers, status, sent}]}.
  */
-export async function startServer(mounts, { headers = {}, faults = {}, rate = 0 } = {}) {
+export async function startServer(mounts, { headers = {}, faults = {}, rate = 0, rated = '/' } = {}) {
   let freeAt = 0; // when the line is free again
   /** Resolves when so many bytes have had their time on the line. */
   const pass = async (bytes) => {
@@ -98,7 +98,8 @@ export async function startServer(mounts, { headers = {}, faults = {}, rate = 0 
       if (!fault.noLength && size !== undefined) all['Content-Length'] = size + (fault.promise ?? 0);
       response.writeHead(status, all);
       if (request.method === 'HEAD') { response.end(); return; }
-      const step = fault.chunk ?? (api.rate > 0 ? 1 << 14 : 1 << 18);
+      const slow = api.rate > 0 && name.startsWith(rated);
+      const step = fault.chunk ?? (slow ? Math.min(Math.max(1 << 14, Math.ceil(api.rate / 200)), 1 << 18) : 1 << 18);
       for (let at = 0; at < size; at += step) {
         let piece = await read(at, Math.min(step, size - at));
         if (fault.cutAt !== undefined && entry.sent + piece.length >= fault.cutAt) {
@@ -120,7 +121,7 @@ export async function startServer(mounts, { headers = {}, faults = {}, rate = 0 
           else response.flushHeaders();
           return;
         }
-        await pass(piece.length);
+        if (slow) await pass(piece.length);
         if (response.destroyed) return;
         entry.sent += piece.length;
         if (!response.write(piece)) {

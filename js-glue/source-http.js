@@ -5,6 +5,7 @@
 // headers goes to the address's own origin only.
 import { isNode } from './caps.js';
 import { LinealError, abortError, messageOf } from './errors.js';
+import { release } from './release.js';
 import { linkedController } from './signals.js';
 
 const RETRY_DELAYS_MS = [100, 400, 1000];
@@ -18,7 +19,7 @@ const REDIRECTS = [301, 302, 303, 307, 308];
 const MAX_REDIRECTS = 10;
 // What an address says that was good for some time only.
 const EXPIRED_STATUS = [401, 403, 404, 410];
-const PARALLEL_READS = 4;
+const PARALLEL_READS = 2;
 // A timer that comes so much later than it should tells of this thread, not of the server.
 const LATE_MS = 200;
 const MAX_WAIT_MS = 30_000;
@@ -549,6 +550,7 @@ export class HttpSource {
 /** A response body with a position; holds at most one network chunk. */
 class BodyStream {
   #reader;
+  /** The last that came. */ #piece = NOTHING;
   #rest = NOTHING;
   #stats;
   #watch;
@@ -579,7 +581,8 @@ class BodyStream {
         this.#watch.ended();
         return NOTHING;
       }
-      this.#rest = part.value;
+      this.#release();
+      this.#rest = this.#piece = part.value;
       this.#stats.bytesRead += part.value.length;
     }
     const bytes = this.#rest.subarray(0, length);
@@ -600,8 +603,14 @@ class BodyStream {
       if (bytes.length === 0) break;
       all.set(bytes, filled);
       filled += bytes.length;
+      if (this.#rest.length === 0) this.#release();
     }
     return all.subarray(0, filled);
+  }
+
+  #release() {
+    if (this.#piece.length > 0) release(this.#piece);
+    this.#piece = NOTHING;
   }
 
   cancel() {

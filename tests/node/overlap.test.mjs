@@ -210,7 +210,7 @@ test('through the cache several segments come at once, each byte once; a verifie
     assert.deepEqual(await fingerprint(url(), { overlap: true, cache }), expected);
     const { bytes, most } = server.stats('/m.gguf');
     assert.equal(bytes, BYTES.length);
-    assert.ok(most >= 3, `${most} answers at once`);
+    assert.ok(most >= 2, `${most} answers at once`);
     for (const verify of [true, false])
       assert.deepEqual(await fingerprint(url(), { overlap: true, cache: { ...cache, verify } }), expected);
     assert.equal(server.stats('/m.gguf').bytes, bytes);

@@ -28,6 +28,8 @@ const MAX_SKIP_BYTES = 1024 * 1024;
 const GGUF_MAGIC = [0x47, 0x47, 0x55, 0x46];
 const NOTHING = new Uint8Array(0);
 
+/** @typedef {{ since: number, fail: () => void }} Wait for the server, and since when */
+
 export class HttpSource {
   stats = { bytesRead: 0, requests: 0 };
   /** @type {number | undefined} */ size;
@@ -45,6 +47,8 @@ export class HttpSource {
   #url;
   /** Where it was redirected to, else itself. */ #target;
   #options;
+  /** @type {Set<Wait>} */ #waits = new Set();
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #timer;
   /** @type {WeakMap<Response, () => void>} lets the signal of each answer go */ #unlinks = new WeakMap();
 
   /**
@@ -336,32 +340,64 @@ export class HttpSource {
   }
 
   /**
-   * The promise, or NETWORK_TIMEOUT when it takes too long.
+   * The promise, or NETWORK_TIMEOUT when it takes too long. One timer serves all: a
+   * timer for each piece of a body would cost more memory than the piece's promise.
    * @template T
    * @param {Promise<T>} promise
    * @param {() => void} onTimeout
    * @returns {Promise<T>}
    */
   #inTime(promise, onTimeout) {
-    const ms = this.#options.timeoutMs ?? 0;
-    if (ms === 0) return promise;
+    if (!this.#options.timeoutMs) return promise;
     return new Promise((resolve, reject) => {
-      /** @type {ReturnType<typeof setTimeout>} */ let timer;
-      const arm = () => {
-        const due = performance.now() + ms;
-        timer = setTimeout(() => {
-          // This thread was busy, and has not looked at what came meanwhile.
-          if (performance.now() - due > LATE_MS) return arm();
+      /** @type {Wait} */
+      const wait = {
+        since: performance.now(),
+        fail: () => {
           onTimeout();
-          return reject(
-            new LinealError('NETWORK_TIMEOUT', `${this.name} sent nothing for ${ms / 1000} seconds`, {
-              detail: this.#detail({ timeout_ms: ms }),
-            }),
-          );
-        }, ms);
+          reject(this.#tooLate());
+        },
       };
-      arm();
-      promise.then(resolve, reject).finally(() => clearTimeout(timer));
+      this.#waits.add(wait);
+      this.#watch();
+      const ended = () => this.#waits.delete(wait);
+      promise.then(
+        (value) => {
+          ended();
+          resolve(value);
+        },
+        (error) => {
+          ended();
+          reject(error);
+        },
+      );
+    });
+  }
+
+  /** Looks again when the first that waits has waited too long. */
+  #watch() {
+    const { timeoutMs = 0 } = this.#options;
+    if (this.#timer !== undefined || this.#waits.size === 0) return;
+    const due = Math.min(...Array.from(this.#waits, ({ since }) => since)) + timeoutMs;
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      const now = performance.now();
+      // This thread was busy, and has not looked at what came meanwhile.
+      if (now - due > LATE_MS) for (const wait of this.#waits) wait.since = now;
+      for (const wait of [...this.#waits]) {
+        if (now - wait.since < timeoutMs) continue;
+        this.#waits.delete(wait);
+        wait.fail();
+      }
+      this.#watch();
+    }, Math.max(due - performance.now(), 0));
+    /** @type {any} */ (this.#timer).unref?.(); // the connection keeps the process
+  }
+
+  #tooLate() {
+    const { timeoutMs = 0 } = this.#options;
+    return new LinealError('NETWORK_TIMEOUT', `${this.name} sent nothing for ${timeoutMs / 1000} seconds`, {
+      detail: this.#detail({ timeout_ms: timeoutMs }),
     });
   }
 

@@ -171,6 +171,11 @@ export class Copy {
     return bytes && (await sha256Hex(bytes)) === extent.hash ? bytes : undefined;
   }
 
+  /** Whether it was believed: of several who find it damaged, the first drops it. @param {Extent} extent */
+  believes(extent) {
+    return this.#extents.includes(extent);
+  }
+
   /** It is not what it was. @param {Extent} extent */
   async forget(extent) {
     this.#extents = this.#extents.filter((other) => other !== extent);

@@ -264,6 +264,7 @@ export class CachedSource {
       this.#cachedBytes += bytes.length;
       return bytes;
     }
+    if (!this.#copy.believes(extent)) return undefined;
     const { start, end } = extent;
     this.warnings.push({
       code: 'CACHE_REPAIRED',

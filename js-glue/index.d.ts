@@ -916,7 +916,8 @@ export interface Model {
   readonly explanation: Explanation;
   /**
    * Resolves when all weights are in place: at once, unless opened with `overlap`.
-   * Then it may reject as `open` would; nothing happens if nobody looks.
+   * Then it may reject as `open` would; nothing happens if nobody looks. What
+   * the cache had to tell meanwhile is among `explanation.warnings` by then.
    */
   readonly loaded: Promise<void>;
   /** The prompt is text, or ids to be taken as they are. */

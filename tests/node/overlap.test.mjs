@@ -3,8 +3,9 @@
 // belong.
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
+import path from 'node:path';
 import { after, before, test } from 'node:test';
-import { explain, open } from '../../js-glue/index.js';
+import { explain, modelCache, open } from '../../js-glue/index.js';
 import { EVENT, EVENT_NUMBERS } from '../../js-glue/profile.js';
 import { runsOf } from '../../js-glue/prefetch.js';
 import { BUNDLED, countingSource, generate, temporary } from '../lib/fixtures.mjs';
@@ -215,6 +216,26 @@ test('through the cache several segments come at once, each byte once; a verifie
       assert.deepEqual(await fingerprint(url(), { overlap: true, cache: { ...cache, verify } }), expected);
     assert.equal(server.stats('/m.gguf').bytes, bytes);
   }, 20e6);
+});
+
+test('what the cache has to tell while weights come is among the warnings once they are there', async () => {
+  const address = url();
+  for (const worker of [false, true]) {
+    const cache = { directory: temporary(`overlap-damaged-${worker}`), verify: true };
+    assert.deepEqual(await fingerprint(address, { cache }), expected);
+    const [{ key }] = await modelCache.list({ directory: cache.directory });
+    const file = path.join(cache.directory, key, 'content');
+    const bytes = fs.readFileSync(file);
+    bytes[bytes.length - 1000] ^= 1;
+    fs.writeFileSync(file, bytes);
+    const model = await open(address, { context: 64, overlap: true, worker, cache });
+    const cacheWarnings = () => model.explanation.warnings.filter(({ code }) => code.startsWith('CACHE'));
+    assert.deepEqual(cacheWarnings(), []);
+    await model.loaded;
+    assert.deepEqual(cacheWarnings().map(({ code }) => code), ['CACHE_REPAIRED']);
+    assert.deepEqual((await generate(model, IDS, OPTIONS)).result.logprobs, expected.logprobs[0]);
+    await model.close();
+  }
 });
 
 test('memory is as planned, prompts of up to 512 tokens are one chunk unless told otherwise', async () => {

@@ -220,22 +220,23 @@ test('through the cache several segments come at once, each byte once; a verifie
 
 test('what the cache has to tell while weights come is among the warnings once they are there', async () => {
   const address = url();
-  for (const worker of [false, true]) {
+  const damaged = [0.5, 0.9].map((share) => Math.floor(share * BYTES.length)); // of layers that come late
+  for (const worker of [false, true]) await withFault({}, async () => {
     const cache = { directory: temporary(`overlap-damaged-${worker}`), verify: true };
     assert.deepEqual(await fingerprint(address, { cache }), expected);
     const [{ key }] = await modelCache.list({ directory: cache.directory });
     const file = path.join(cache.directory, key, 'content');
     const bytes = fs.readFileSync(file);
-    bytes[bytes.length - 1000] ^= 1;
+    for (const at of damaged) bytes[at] ^= 1;
     fs.writeFileSync(file, bytes);
     const model = await open(address, { context: 64, overlap: true, worker, cache });
-    const cacheWarnings = () => model.explanation.warnings.filter(({ code }) => code.startsWith('CACHE'));
-    assert.deepEqual(cacheWarnings(), []);
+    const cacheWarnings = () => model.explanation.warnings.filter(({ code }) => code.startsWith('CACHE')).length;
+    assert.ok(cacheWarnings() < 2);
     await model.loaded;
-    assert.deepEqual(cacheWarnings().map(({ code }) => code), ['CACHE_REPAIRED']);
+    assert.equal(cacheWarnings(), 2);
     assert.deepEqual((await generate(model, IDS, OPTIONS)).result.logprobs, expected.logprobs[0]);
     await model.close();
-  }
+  }, 8e6);
 });
 
 test('memory is as planned, prompts of up to 512 tokens are one chunk unless told otherwise', async () => {

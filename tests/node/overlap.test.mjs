@@ -229,6 +229,7 @@ test('what the cache has to tell while weights come is among the warnings once t
     const bytes = fs.readFileSync(file);
     for (const at of damaged) bytes[at] ^= 1;
     fs.writeFileSync(file, bytes);
+    server.rate = 8e6;
     const model = await open(address, { context: 64, overlap: true, worker, cache });
     const cacheWarnings = () => model.explanation.warnings.filter(({ code }) => code.startsWith('CACHE')).length;
     assert.ok(cacheWarnings() < 2);
@@ -236,7 +237,7 @@ test('what the cache has to tell while weights come is among the warnings once t
     assert.equal(cacheWarnings(), 2);
     assert.deepEqual((await generate(model, IDS, OPTIONS)).result.logprobs, expected.logprobs[0]);
     await model.close();
-  }, 8e6);
+  });
 });
 
 test('memory is as planned, prompts of up to 512 tokens are one chunk unless told otherwise', async () => {

@@ -23,6 +23,7 @@ import { sha256Hex, unavailable } from './store.js';
 
 /** Short runs are entered when there are more of them. */
 const MAX_RUNS = 8;
+const MAX_CHECKED = 3;
 
 export class Copy {
   /** @type {ManifestHeader | undefined} */ header;
@@ -37,7 +38,8 @@ export class Copy {
   /** @type {Promise<void>} */ #sealed = Promise.resolve();
   #frozen = false;
   /** @type {WeakSet<Extent>} hashed by us */ #fresh = new WeakSet();
-  /** @type {{ extent: Extent, bytes: Promise<Uint8Array | undefined> } | undefined} the last one that was checked */ #checked;
+  /** @type {Map<Extent, Promise<Uint8Array | undefined>>} the last ones that were checked, or are being checked */ #checked =
+    new Map();
 
   /**
    * @param {import('./store.js').StoreEntry} entry
@@ -143,7 +145,7 @@ export class Copy {
       return { bytes };
     }
     if (verify && !this.#fresh.has(extent)) {
-      const bytes = await this.#checkedBytes(extent);
+      const bytes = await this.#checkedBytes(extent, this.#extents[index + 1]);
       return { extent, bytes: bytes?.slice(offset - extent.start, offset - extent.start + length) }; // whoever gets it may release it
     }
     let { end } = extent;
@@ -159,10 +161,19 @@ export class Copy {
     return count === length ? target : undefined;
   }
 
-  /** The extent, if it is what it was. @param {Extent} extent */
-  #checkedBytes(extent) {
-    if (this.#checked?.extent !== extent) this.#checked = { extent, bytes: this.#check(extent) };
-    return this.#checked.bytes;
+  /**
+   * The extent, if it is what it was; the next one is hashed while this one is used.
+   * @param {Extent} extent @param {Extent | undefined} next
+   */
+  #checkedBytes(extent, next) {
+    const checked = this.#checked;
+    for (const one of next && !this.#fresh.has(next) ? [extent, next] : [extent]) {
+      const bytes = checked.get(one) ?? this.#check(one);
+      checked.delete(one);
+      checked.set(one, bytes); // the last
+    }
+    for (const old of [...checked.keys()].slice(0, -MAX_CHECKED)) checked.delete(old);
+    return /** @type {Promise<Uint8Array | undefined>} */ (checked.get(extent));
   }
 
   /** @param {Extent} extent */
@@ -312,7 +323,7 @@ export class Copy {
     this.#extents = [];
     this.#runs = [];
     this.#pending = [];
-    this.#checked = undefined;
+    this.#checked.clear();
   }
 
   close() {

@@ -5,6 +5,7 @@
 import { makeRoom } from './cache-admin.js';
 import { Copy } from './cache-copy.js';
 import { bytesOf } from './cache-manifest.js';
+import { isNode } from './caps.js';
 import { LinealError, throwIfAborted } from './errors.js';
 import { wholeSha256 } from './sha256.js';
 import { fullError, keyOf, openStore, storeError, unavailable } from './store.js';
@@ -136,7 +137,7 @@ export class CachedSource {
     if (this.#expected && copy.sha256 && copy.sha256 !== this.#expected) await this.#drop();
     else if (!copy.complete || this.#settings.revalidate) await this.#probe(signal);
     if (!copy.complete) return;
-    if (this.#expected && !(await this.#isExpected(signal))) {
+    if (this.#expected && !(await this.#isExpected(this.#expected, signal))) {
       await this.#drop(); // it is not what was asked for: fetch that
       return;
     }
@@ -466,12 +467,20 @@ export class CachedSource {
     }
     if (this.#unlock) await this.#letGo();
     if (this.#failure) throw this.#failure;
-    if (!this.#expected || (await this.#isExpected(signal))) return;
+    const expected = this.#expected ?? this.#stated;
+    if (!expected || (await this.#isExpected(expected, signal))) return;
     const actual = copy.sha256;
+    const who = this.#expected ? 'was expected' : 'is what the server says that it has';
     await this.#drop();
-    throw new LinealError('SOURCE_CHECKSUM', `${this.name} has the SHA-256 ${actual}, and ${this.#expected} was expected`, {
-      detail: { source: this.name, expected: this.#expected, actual },
+    throw new LinealError('SOURCE_CHECKSUM', `${this.name} has the SHA-256 ${actual}, and ${expected} ${who}`, {
+      detail: { source: this.name, expected, actual },
     });
+  }
+
+  /** What the server states, where it can be compared and was not yet, and costs little or was asked for. */
+  get #stated() {
+    const { header, complete, sha256 } = this.#copy;
+    return complete && !sha256 && !this.#off && (isNode || this.#settings.verify) ? header?.statedSha256 : undefined;
   }
 
   /** @param {AbortSignal} [signal] */
@@ -487,8 +496,8 @@ export class CachedSource {
     }
   }
 
-  /** Whether the whole copy has the SHA-256 that the user gave. @param {AbortSignal} [signal] */
-  async #isExpected(signal) {
+  /** Whether the whole copy has this SHA-256. @param {string} expected @param {AbortSignal} [signal] */
+  async #isExpected(expected, signal) {
     const copy = this.#copy;
     if (!copy.complete) throw unavailable('the copy is not whole, so its SHA-256 cannot be computed');
     if (!copy.sha256) {
@@ -500,7 +509,7 @@ export class CachedSource {
       });
       await copy.noteWhole(sum);
     }
-    return copy.sha256 === this.#expected;
+    return copy.sha256 === expected;
   }
 
   /** The copy is worth nothing. */

@@ -207,8 +207,8 @@ export interface CacheOptions {
   /** Node: the folder. Default: `lineal` in the user's cache folder (XDG_CACHE_HOME, ~/Library/Caches, LOCALAPPDATA). */
   directory?: string;
   /**
-   * Check each extent when it is read; a damaged one is fetched again. Costs
-   * about a second a gigabyte. Default: false.
+   * Check each extent when it is read; a damaged one is fetched again. It costs
+   * a SHA-256 of all bytes, by WebCrypto: some seconds a gigabyte. Default: false.
    */
   verify?: boolean;
   /**
@@ -219,8 +219,11 @@ export interface CacheOptions {
   revalidate?: boolean;
   /**
    * SHA-256 of the file in hex; of a split model, of each part. It is computed
-   * once the model is whole (in browsers at some 200 MB/s), and another one
-   * rejects with SOURCE_CHECKSUM. Includes `required`.
+   * once the model is whole (in browsers by JavaScript, in the model's worker:
+   * about ten seconds a gigabyte), and another one rejects with SOURCE_CHECKSUM.
+   * Includes `required`. Where none is given and the server states one
+   * (Repr-Digest, X-Linked-ETag, X-Checksum-Sha256), that is compared: in Node
+   * when a download is complete, in browsers with `verify`.
    */
   sha256?: string | readonly string[];
   /** For all models together: those used least recently make room for a new one. Default: no limit but the disk's. */

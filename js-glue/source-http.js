@@ -7,6 +7,7 @@ import { isNode } from './caps.js';
 import { LinealError, abortError, messageOf } from './errors.js';
 import { release } from './release.js';
 import { linkedController } from './signals.js';
+import { hex } from './store.js';
 
 const RETRY_DELAYS_MS = [100, 400, 1000];
 const TRANSIENT = ['NETWORK', 'NETWORK_TIMEOUT', 'SOURCE_TRUNCATED'];
@@ -38,6 +39,7 @@ export class HttpSource {
   parallelReads = PARALLEL_READS;
   /** @type {string | null} ETag, or Last-Modified */ #version = null;
   /** @type {'etag' | 'last-modified' | undefined} */ #versionKind;
+  /** @type {string | undefined} SHA-256 of the whole, in hex */ #stated;
   #answered = false;
   /** Whether the first answer called itself a page: some servers name every file so. */ #calledPage = false;
   /** Whether a Range request was refused as a whole: it is not sent again. */ #plain = false;
@@ -65,10 +67,14 @@ export class HttpSource {
     this.name = url.startsWith('data:') ? 'data: address' : url.split(/[?#]/)[0];
   }
 
-  /** What the server said that the file is: the cache compares it. @returns {{ etag?: string, lastModified?: string }} */
+  /**
+   * What the server said that the file is: the cache compares it.
+   * @returns {{ etag?: string, lastModified?: string, statedSha256?: string }}
+   */
   get version() {
-    if (this.#version === null) return {};
-    return this.#versionKind === 'etag' ? { etag: this.#version } : { lastModified: this.#version };
+    const stated = this.#stated === undefined ? {} : { statedSha256: this.#stated };
+    if (this.#version === null) return stated;
+    return { ...stated, ...(this.#versionKind === 'etag' ? { etag: this.#version } : { lastModified: this.#version }) };
   }
 
   /**
@@ -293,6 +299,7 @@ export class HttpSource {
         signal: controller.signal,
       });
       const response = await this.#inTime(request, () => controller.abort());
+      this.#stated ??= statedSha256(response); // hubs say it where they redirect
       const location = response.headers.get('location');
       if (!byHand || location === null || !REDIRECTS.includes(response.status)) {
         if (response.ok) this.#target = response.redirected ? response.url : url;
@@ -696,6 +703,20 @@ function statusRemedy(status) {
 function totalOf(response) {
   const match = /\/(\d+)$/.exec(response.headers.get('content-range') ?? '');
   return match ? Number(match[1]) : undefined;
+}
+
+/**
+ * The SHA-256 of the whole file, in hex, where the server states it: as hubs and
+ * stores of artifacts do, or as a digest of the representation.
+ * @param {Response} response
+ */
+function statedSha256(response) {
+  const { headers } = response;
+  const plain = /^"?([0-9a-f]{64})"?$/i.exec(headers.get('x-linked-etag') ?? headers.get('x-checksum-sha256') ?? '');
+  if (plain) return plain[1].toLowerCase();
+  const digest = /\bsha-256=:?([A-Za-z0-9+/]{43}=)/.exec(headers.get('repr-digest') ?? '');
+  if (!digest || isEncoded(response)) return undefined;
+  return hex(Uint8Array.from(atob(digest[1]), (character) => character.charCodeAt(0)));
 }
 
 /** The type of an answer that is a page. @param {Response} response */

@@ -29,7 +29,7 @@ export const MAX_CHUNK_BYTES = 4 * 1024 * 1024;
  *   Fills the target from `offset`; returns the bytes written, 0 at the end.
  * @property {() => void | Promise<void>} close
  * @property {'cache' | 'network'} [from] where the last bytes came from
- * @property {{ etag?: string, lastModified?: string }} [version] of the file, as far as known
+ * @property {{ etag?: string, lastModified?: string, statedSha256?: string }} [version] of the file, as far as known
  * @property {import('./index.d.ts').Reason[]} [warnings] so far
  * @property {() => Promise<void>} [confirm] its header was read and is sound
  * @property {(signal?: AbortSignal) => Promise<void>} [finish] all weights were read

@@ -66,7 +66,7 @@ export async function keyOf(url) {
 
 /** @param {Uint8Array} bytes not of shared memory */
 export async function sha256Hex(bytes) {
-  // Off this thread, about 1 GB/s: no hash in JavaScript comes near.
+  // Off this thread, and many times faster than sha256.js.
   const digest = await crypto.subtle.digest('SHA-256', /** @type {Uint8Array<ArrayBuffer>} */ (bytes));
   return hex(new Uint8Array(digest));
 }

@@ -1,6 +1,7 @@
 // The model cache in the browser's private file system: a warm start without a
 // request, what a killed browser leaves behind, two tabs, damage, full disks.
 import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
 import { after, before, beforeEach, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { startCachePages } from '../lib/cache-page.mjs';
@@ -158,6 +159,17 @@ test('sha256 is compared in the browser too', { skip }, async () => {
   assert.equal(wrong.error.code, 'SOURCE_CHECKSUM');
   const right = await openInPage({ cache: { sha256: wrong.error.detail.actual } });
   assert.deepEqual(right.tokens, expected, JSON.stringify(right));
+});
+
+test('a SHA-256 that the server states is compared where verify is asked for', { skip }, async () => {
+  site.faults['/m.gguf'] = { headers: { 'X-Linked-ETag': `"${'5'.repeat(64)}"` } };
+  assert.deepEqual((await openInPage()).tokens, expected);
+  await inPage(({ modelCache }) => modelCache.clear());
+  assert.equal((await openInPage({ cache: { verify: true } })).error?.code, 'SOURCE_CHECKSUM');
+  const sum = createHash('sha256').update(bytes).digest('hex');
+  site.faults['/m.gguf'] = { headers: { 'X-Linked-ETag': `"${sum}"` } };
+  assert.deepEqual((await openInPage({ cache: { verify: true } })).tokens, expected);
+  assert.equal((await inPage(({ modelCache }) => modelCache.list()))[0].sha256, sum);
 });
 
 test('a page that cannot write files reads a copy that is there', { skip }, async () => {

@@ -418,6 +418,35 @@ test('sha256: the right one opens, another one leaves nothing behind', async () 
   await assert.rejects(open(BUNDLED, { cache: { directory, sha256: right } }), { code: 'BAD_ARGUMENT' });
 });
 
+test('a SHA-256 that the server states is compared when the download is complete', async () => {
+  const right = sha256(DATA);
+  const wrong = sha256(MODEL);
+  const headersOf = (sum) => [
+    { 'X-Linked-ETag': `"${sum}"` },
+    { 'X-Checksum-Sha256': sum.toUpperCase() },
+    { 'Repr-Digest': `sha-512=:abc=:, sha-256=:${Buffer.from(sum, 'hex').toString('base64')}:` },
+  ];
+  for (const headers of headersOf(wrong)) {
+    server.faults['/data.gguf'] = { headers };
+    await assert.rejects(readOnce(), ({ code, message, detail }) =>
+      code === 'SOURCE_CHECKSUM' && /server says/.test(message) && detail.expected === wrong && detail.actual === right);
+    assert.deepEqual(await modelCache.list({ directory }), []);
+  }
+  for (const headers of headersOf(right)) {
+    server.faults['/data.gguf'] = { headers };
+    await readOnce({}, { to: 9 * MiB, whole: false }); // what it stated is known when it goes on
+    await readOnce();
+    assert.equal((await modelCache.info(url, { directory })).sha256, right);
+    await modelCache.clear({ directory });
+  }
+  // Where it redirects, too: hubs do so.
+  server.faults['/elsewhere.gguf'] = { redirect: '/data.gguf', headers: headersOf(wrong)[0] };
+  server.faults['/data.gguf'] = {};
+  await assert.rejects(readOnce({}, {}, { address: `${server.url}/elsewhere.gguf` }), { code: 'SOURCE_CHECKSUM' });
+  server.faults['/data.gguf'] = { headers: { 'X-Linked-ETag': '"not-a-sum"', 'Repr-Digest': 'sha-256=:abc:' } };
+  await readOnce();
+});
+
 // --- room -------------------------------------------------------------------------------------
 
 /** A store whose disk takes so many bytes, and says that there is more. */

@@ -31,7 +31,7 @@ const NOTHING = new Uint8Array(0);
  * The source with a cache, or without and with a warning where there is none.
  * @param {Source} inner
  * @param {CacheSettings} settings
- * @param {{ url: string, part: number, signal?: AbortSignal }} what part: from 0
+ * @param {{ url: string, part: number, signal?: AbortSignal, wasmBaseUrl?: string }} what part: from 0
  * @returns {Promise<Source>}
  */
 export async function cachedSource(inner, settings, what) {
@@ -58,6 +58,7 @@ export class CachedSource {
   #entry;
   #copy;
   /** @type {string | undefined} SHA-256 that the user gave */ #expected;
+  /** @type {string | undefined} where the module is that hashes */ #wasmBaseUrl;
   /** @type {(() => Promise<void>) | undefined} we are the one that fetches */ #unlock;
   /** @type {Promise<boolean> | undefined} */ #locking;
   /** @type {Promise<void> | undefined} */ #looking;
@@ -73,10 +74,11 @@ export class CachedSource {
    * @param {Source} inner
    * @param {import('./store.js').Store} store
    * @param {CacheSettings} settings
-   * @param {{ url: string, part?: number, signal?: AbortSignal }} what
+   * @param {{ url: string, part?: number, signal?: AbortSignal, wasmBaseUrl?: string }} what
    */
-  static async open(inner, store, settings, { url, part = 0, signal }) {
+  static async open(inner, store, settings, { url, part = 0, signal, wasmBaseUrl }) {
     const source = new CachedSource(inner, store, settings, store.entry(await keyOf(url)), part);
+    source.#wasmBaseUrl = wasmBaseUrl;
     try {
       await source.#begin(signal);
       return source;
@@ -506,7 +508,7 @@ export class CachedSource {
         const bytes = await copy.read(offset, length);
         if (!bytes) throw unavailable('the copy cannot be read');
         return bytes;
-      });
+      }, this.#wasmBaseUrl);
       await copy.noteWhole(sum);
     }
     return copy.sha256 === expected;

@@ -67,10 +67,11 @@ export class Engine {
    * Reads the header, of all parts or of the first one only.
    * @param {Descriptor[]} parts
    * @param {PlanOptions} options
-   * @param {EngineContext} context
+   * @param {EngineContext} given
    * @param {{ firstPartOnly?: boolean }} [how]
    */
-  static async readHeader(parts, options, context, how = {}) {
+  static async readHeader(parts, options, given, how = {}) {
+    const context = { ...given, wasmBaseUrl: options.wasmBaseUrl };
     throwIfAborted(context.signal);
     const clock = new LoadClock();
     context.onProgress?.({ phase: 'compile', loaded: 0, total: undefined });

@@ -219,8 +219,8 @@ export interface CacheOptions {
   revalidate?: boolean;
   /**
    * SHA-256 of the file in hex; of a split model, of each part. It is computed
-   * once the model is whole (in browsers by JavaScript, in the model's worker:
-   * about ten seconds a gigabyte), and another one rejects with SOURCE_CHECKSUM.
+   * once the model is whole (in browsers in the model's worker: some seconds a
+   * gigabyte), and another one rejects with SOURCE_CHECKSUM.
    * Includes `required`. Where none is given and the server states one
    * (Repr-Digest, X-Linked-ETag, X-Checksum-Sha256), that is compared: in Node
    * when a download is complete, in browsers with `verify`.

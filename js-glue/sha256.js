@@ -1,12 +1,16 @@
 // SHA-256 of more than fits in memory. WebCrypto hashes a whole buffer only; so
-// Node's own hash where there is one, and else this one, several times slower.
+// Node's own hash where there is one, else the module dist/lineal-sha256.wasm,
+// and where that cannot be had, JavaScript, several times slower.
 import { isNode } from './caps.js';
 import { release } from './release.js';
 import { hex } from './store.js';
 import { nextTurn } from './turn.js';
 
+const MODULE = 'lineal-sha256.wasm';
 const STEP_BYTES = 4 * 1024 * 1024;
 const BLOCK = 64;
+/** What the module takes at a time. */
+const DATA_BYTES = 65536;
 
 /** The first 32 bits of the fraction of a root. @param {number} root */
 const fraction = (root) => Math.floor((root - Math.floor(root)) * 2 ** 32) | 0;
@@ -22,12 +26,43 @@ const PRIMES = primes(64);
 const K = Int32Array.from(PRIMES, (p) => fraction(Math.cbrt(p)));
 const START = Int32Array.from(PRIMES.slice(0, 8), (p) => fraction(Math.sqrt(p)));
 
+/** Whole blocks at a time. @typedef {{ state: Int32Array, data: Uint8Array, run: (blocks: number) => void }} BlockHash */
+
+/**
+ * The module's, ready to begin.
+ * @param {BufferSource | Promise<Response>} module its bytes, or the answer that has them
+ * @returns {Promise<BlockHash>}
+ */
+export async function wasmBlocks(module) {
+  const { instance } = await (module instanceof Promise
+    ? module.then(async (response) => WebAssembly.instantiate(await response.arrayBuffer(), {}))
+    : WebAssembly.instantiate(module, {}));
+  const exports = /** @type {any} */ (instance.exports);
+  const at = exports.lnl_sha256_record() >>> 0;
+  const { buffer } = exports.memory;
+  new Int32Array(buffer, at + 32, 64).set(K);
+  return {
+    state: new Int32Array(buffer, at, 8),
+    data: new Uint8Array(buffer, at + 32 + 256, DATA_BYTES),
+    run: exports.lnl_sha256_blocks,
+  };
+}
+
 export class Sha256 {
-  #state = START.slice();
+  /** @type {Int32Array} */ #state = START.slice();
+  #fast;
   #words = new Int32Array(BLOCK);
   #rest = new Uint8Array(BLOCK);
   #held = 0;
   #length = 0;
+
+  /** @param {BlockHash} [fast] of this hash alone */
+  constructor(fast) {
+    this.#fast = fast;
+    if (!fast) return;
+    fast.state.set(START);
+    this.#state = fast.state;
+  }
 
   /** @param {Uint8Array} bytes */
   update(bytes) {
@@ -40,6 +75,13 @@ export class Sha256 {
       if (this.#held < BLOCK) return;
       this.#block(this.#rest, 0);
       this.#held = 0;
+    }
+    const fast = this.#fast;
+    while (fast && at + BLOCK <= bytes.length) {
+      const blocks = Math.floor(Math.min(bytes.length - at, DATA_BYTES) / BLOCK);
+      fast.data.set(bytes.subarray(at, at + blocks * BLOCK));
+      fast.run(blocks);
+      at += blocks * BLOCK;
     }
     for (; at + BLOCK <= bytes.length; at += BLOCK) this.#block(bytes, at);
     this.#rest.set(bytes.subarray(at));
@@ -111,11 +153,13 @@ export class Sha256 {
 /**
  * @param {number} size
  * @param {(offset: number, length: number) => Promise<Uint8Array>} read
+ * @param {string | URL} [wasmBaseUrl] where the module lies
  * @returns {Promise<string>} in hex
  */
-export async function wholeSha256(size, read) {
+export async function wholeSha256(size, read, wasmBaseUrl = new URL('../dist/', import.meta.url)) {
   const native = isNode ? (await import('node:crypto')).createHash('sha256') : undefined;
-  const own = new Sha256();
+  const fast = native ? undefined : await wasmBlocks(fetch(new URL(MODULE, wasmBaseUrl))).catch(() => undefined);
+  const own = new Sha256(fast);
   for (let offset = 0; offset < size; offset += STEP_BYTES) {
     const bytes = await read(offset, Math.min(STEP_BYTES, size - offset));
     if (native) native.update(bytes);

@@ -157,6 +157,8 @@ test('a flipped bit: found by verify and by load with the option; only its exten
 test('sha256 is compared in the browser too', { skip }, async () => {
   const wrong = await openInPage({ cache: { sha256: '0'.repeat(64) } });
   assert.equal(wrong.error.code, 'SOURCE_CHECKSUM');
+  assert.equal(wrong.error.detail.actual, createHash('sha256').update(bytes).digest('hex'));
+  assert.equal(site.stats('/dist/lineal-sha256.wasm').requests, 1, 'by the module');
   const right = await openInPage({ cache: { sha256: wrong.error.detail.actual } });
   assert.deepEqual(right.tokens, expected, JSON.stringify(right));
 });

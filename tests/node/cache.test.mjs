@@ -13,11 +13,11 @@ import {
 } from '../../js-glue/cache-manifest.js';
 import { explain, inspect, modelCache, open } from '../../js-glue/index.js';
 import { cacheOptions } from '../../js-glue/options.js';
-import { Sha256 } from '../../js-glue/sha256.js';
+import { Sha256, wasmBlocks } from '../../js-glue/sha256.js';
 import { HttpSource } from '../../js-glue/source-http.js';
 import { directoryStore } from '../../js-glue/store-node.js';
 import { keyOf } from '../../js-glue/store.js';
-import { BUNDLED, CLI, generate, temporary } from '../lib/fixtures.mjs';
+import { BUNDLED, CLI, ROOT, generate, temporary } from '../lib/fixtures.mjs';
 import { ggufBytes, tinyLlama } from '../lib/gguf-write.mjs';
 import { startServer } from '../lib/http-server.mjs';
 
@@ -110,9 +110,11 @@ test('journal: what is whole is believed, in any order; torn and damaged lines a
   assert.equal(addExtent([first, last], { start: 30, end: 50, hash: '' }), false);
 });
 
-test('SHA-256 in JavaScript is SHA-256', () => {
-  for (const length of [0, 1, 55, 56, 63, 64, 65, 119, 120, 1000, 100_001]) {
-    const hash = new Sha256();
+test('SHA-256 in JavaScript is SHA-256, and by the module too', async () => {
+  const module = fs.readFileSync(path.join(ROOT, 'dist/lineal-sha256.wasm'));
+  const fast = await wasmBlocks(module);
+  for (const blocks of [undefined, fast]) for (const length of [0, 1, 55, 56, 63, 64, 65, 119, 120, 1000, 65_536, 100_001, 300_000]) {
+    const hash = new Sha256(blocks);
     for (let at = 0, step = 1; at < length; at += step, step = (step * 7) % 97 || 1) hash.update(DATA.subarray(at, Math.min(at + step, length)));
     assert.equal(hash.digest(), sha256(DATA.subarray(0, length)), `${length} bytes`);
   }

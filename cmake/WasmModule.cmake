@@ -79,6 +79,16 @@ function(lnl_wasm_module variant)
   lnl_optimize(lineal-${variant} "lineal-${variant}.wasm")
 endfunction()
 
+# dist/lineal-sha256.wasm: what a page hashes a whole download with. A few kilobytes, without the core.
+function(lnl_sha256_module)
+  add_executable(lineal-sha256 "${CMAKE_SOURCE_DIR}/wasm/sha256.c")
+  target_link_libraries(lineal-sha256 PRIVATE lnl_flags)
+  target_link_options(lineal-sha256 PRIVATE -Wl,--gc-sections -Wl,--strip-debug -Wl,-z,stack-size=4096
+    -nostdlib -nostartfiles -Wl,--no-entry -Wl,--fatal-warnings
+    -Wl,--export=lnl_sha256_record -Wl,--export=lnl_sha256_blocks)
+  lnl_optimize(lineal-sha256 "lineal-sha256.wasm")
+endfunction()
+
 # dist/test/kernels-<variant>.wasm: the cases of the kernels over the very
 # objects that the module is linked from. The sources name their exports
 # themselves.

@@ -281,7 +281,7 @@ export class WorkerBackend {
     return this.#start('open', parts, options, context);
   }
 
-  /** @returns {Promise<import('./index.d.ts').ModelInfo>} */
+  /** @returns {Promise<import('./engine.js').LoadedInfo>} */
   async weights() {
     try {
       return await this.#rpc.call('weights');

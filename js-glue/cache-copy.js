@@ -14,6 +14,7 @@ import {
   parseManifest,
   wholeLine,
 } from './cache-manifest.js';
+import { release } from './release.js';
 import { sha256Hex, unavailable } from './store.js';
 
 /** @typedef {import('./cache-manifest.js').Extent} Extent */
@@ -22,6 +23,7 @@ import { sha256Hex, unavailable } from './store.js';
 
 /** Short runs are entered when there are more of them. */
 const MAX_RUNS = 8;
+const MAX_CHECKED = 3;
 
 export class Copy {
   /** @type {ManifestHeader | undefined} */ header;
@@ -36,7 +38,8 @@ export class Copy {
   /** @type {Promise<void>} */ #sealed = Promise.resolve();
   #frozen = false;
   /** @type {WeakSet<Extent>} hashed by us */ #fresh = new WeakSet();
-  /** @type {{ extent: Extent, bytes: Uint8Array } | undefined} the last one that was checked */ #checked;
+  /** @type {Map<Extent, Promise<Uint8Array | undefined>>} the last ones that were checked, or are being checked */ #checked =
+    new Map();
 
   /**
    * @param {import('./store.js').StoreEntry} entry
@@ -142,8 +145,8 @@ export class Copy {
       return { bytes };
     }
     if (verify && !this.#fresh.has(extent)) {
-      const bytes = await this.#checkedBytes(extent);
-      return { extent, bytes: bytes?.subarray(offset - extent.start, offset - extent.start + length) };
+      const bytes = await this.#checkedBytes(extent, this.#extents[index + 1]);
+      return { extent, bytes: bytes?.slice(offset - extent.start, offset - extent.start + length) }; // whoever gets it may release it
     }
     let { end } = extent;
     while (!verify && end - offset < length && this.#extents[index + 1]?.start === end)
@@ -158,14 +161,30 @@ export class Copy {
     return count === length ? target : undefined;
   }
 
-  /** The extent, if it is what it was. @param {Extent} extent */
-  async #checkedBytes(extent) {
-    if (this.#checked?.extent === extent) return this.#checked.bytes;
-    this.#checked = undefined;
+  /**
+   * The extent, if it is what it was; the next one is hashed while this one is used.
+   * @param {Extent} extent @param {Extent | undefined} next
+   */
+  #checkedBytes(extent, next) {
+    const checked = this.#checked;
+    for (const one of next && !this.#fresh.has(next) ? [extent, next] : [extent]) {
+      const bytes = checked.get(one) ?? this.#check(one);
+      checked.delete(one);
+      checked.set(one, bytes); // the last
+    }
+    for (const old of [...checked.keys()].slice(0, -MAX_CHECKED)) checked.delete(old);
+    return /** @type {Promise<Uint8Array | undefined>} */ (checked.get(extent));
+  }
+
+  /** @param {Extent} extent */
+  async #check(extent) {
     const bytes = await this.read(extent.start, extent.end - extent.start);
-    if (!bytes || (await sha256Hex(bytes)) !== extent.hash) return undefined;
-    this.#checked = { extent, bytes };
-    return bytes;
+    return bytes && (await sha256Hex(bytes)) === extent.hash ? bytes : undefined;
+  }
+
+  /** Whether it was believed: of several who find it damaged, the first drops it. @param {Extent} extent */
+  believes(extent) {
+    return this.#extents.includes(extent);
   }
 
   /** It is not what it was. @param {Extent} extent */
@@ -212,8 +231,18 @@ export class Copy {
     }
     if (!this.confirmed) return;
     this.#sealRuns(false);
-    if (bytesOf(this.#runs) >= EXTENT_BYTES || this.#runs.length > MAX_RUNS) this.#sealRuns(true);
-    // So that whatever ends the process costs one extent at most.
+    if (this.#runs.length > MAX_RUNS) this.#sealRuns(true);
+    await this.#sealed;
+  }
+
+  /**
+   * So many more bytes are to be on their way: together with what is not believed yet
+   * they stay within an extent's, which is what the end of the process costs at most.
+   * @param {number} bytes
+   */
+  async makeSure(bytes) {
+    if (!this.confirmed || this.#frozen) return;
+    if (bytesOf(this.#runs) + bytes > EXTENT_BYTES) this.#sealRuns(true);
     await this.#sealed;
   }
 
@@ -257,7 +286,8 @@ export class Copy {
     try {
       const bytes = await this.read(range.start, range.end - range.start);
       if (!bytes) throw unavailable('what was written cannot be read back');
-      const [hash] = await Promise.all([sha256Hex(bytes), this.#content?.flush()]);
+      const [hash] = await Promise.all([sha256Hex(bytes), this.#content?.flush(range)]);
+      release(bytes);
       const extent = { ...range, hash };
       await this.#entry.append(extentLine(extent));
       addExtent(this.#extents, extent);
@@ -293,7 +323,7 @@ export class Copy {
     this.#extents = [];
     this.#runs = [];
     this.#pending = [];
-    this.#checked = undefined;
+    this.#checked.clear();
   }
 
   close() {

@@ -14,6 +14,7 @@ const FORMAT = 1;
  * @property {number} size in bytes
  * @property {string} [etag]
  * @property {string} [lastModified]
+ * @property {string} [statedSha256] what the server says that the whole has
  * @property {number} created milliseconds since 1970
  */
 

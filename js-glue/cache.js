@@ -5,6 +5,7 @@
 import { makeRoom } from './cache-admin.js';
 import { Copy } from './cache-copy.js';
 import { bytesOf } from './cache-manifest.js';
+import { isNode } from './caps.js';
 import { LinealError, throwIfAborted } from './errors.js';
 import { wholeSha256 } from './sha256.js';
 import { fullError, keyOf, openStore, storeError, unavailable } from './store.js';
@@ -15,6 +16,7 @@ import { fullError, keyOf, openStore, storeError, unavailable } from './store.js
 
 const MAX_READ_BYTES = 4 * 1024 * 1024;
 const PROBE_BYTES = 256 * 1024;
+const STREAM_AHEAD_BYTES = 1024 * 1024;
 // Padding between tensors is fetched with them, so that the copy gets whole.
 const MAX_GAP_BYTES = 1024 * 1024;
 // At the end so much is fetched that no step needs; a file with more stays incomplete.
@@ -29,7 +31,7 @@ const NOTHING = new Uint8Array(0);
  * The source with a cache, or without and with a warning where there is none.
  * @param {Source} inner
  * @param {CacheSettings} settings
- * @param {{ url: string, part: number, signal?: AbortSignal }} what part: from 0
+ * @param {{ url: string, part: number, signal?: AbortSignal, wasmBaseUrl?: string }} what part: from 0
  * @returns {Promise<Source>}
  */
 export async function cachedSource(inner, settings, what) {
@@ -56,10 +58,13 @@ export class CachedSource {
   #entry;
   #copy;
   /** @type {string | undefined} SHA-256 that the user gave */ #expected;
+  /** @type {string | undefined} where the module is that hashes */ #wasmBaseUrl;
   /** @type {(() => Promise<void>) | undefined} we are the one that fetches */ #unlock;
   /** @type {Promise<boolean> | undefined} */ #locking;
+  /** @type {Promise<void> | undefined} */ #looking;
+  /** @type {Promise<void>} what came before is kept */ #kept = Promise.resolve();
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #idle;
-  /** @type {{ start: number, end: number, done: Promise<void> }[]} asked of the network */ #coming = [];
+  /** @type {{ start: number, end: number, bytes: number, done: Promise<void> }[]} asked of the network */ #coming = [];
   /** Nothing more is kept. */ #off = false;
   /** Whether bytes of the copy were given out: those of another file may not follow. */ #handedOut = false;
   /** @type {LinealError | undefined} what ended a cache that was demanded */ #failure;
@@ -69,10 +74,11 @@ export class CachedSource {
    * @param {Source} inner
    * @param {import('./store.js').Store} store
    * @param {CacheSettings} settings
-   * @param {{ url: string, part?: number, signal?: AbortSignal }} what
+   * @param {{ url: string, part?: number, signal?: AbortSignal, wasmBaseUrl?: string }} what
    */
-  static async open(inner, store, settings, { url, part = 0, signal }) {
+  static async open(inner, store, settings, { url, part = 0, signal, wasmBaseUrl }) {
     const source = new CachedSource(inner, store, settings, store.entry(await keyOf(url)), part);
+    source.#wasmBaseUrl = wasmBaseUrl;
     try {
       await source.#begin(signal);
       return source;
@@ -107,6 +113,11 @@ export class CachedSource {
     return this.#copy.complete || this.#inner.rangeRead;
   }
 
+  /** Reads of the copy do not disturb each other either. */
+  get parallelReads() {
+    return this.#inner.parallelReads ?? 1;
+  }
+
   get stats() {
     const { bytesRead, requests } = this.#inner.stats;
     return { bytesRead: bytesRead + this.#cachedBytes, requests, cachedBytes: this.#cachedBytes };
@@ -128,7 +139,7 @@ export class CachedSource {
     if (this.#expected && copy.sha256 && copy.sha256 !== this.#expected) await this.#drop();
     else if (!copy.complete || this.#settings.revalidate) await this.#probe(signal);
     if (!copy.complete) return;
-    if (this.#expected && !(await this.#isExpected(signal))) {
+    if (this.#expected && !(await this.#isExpected(this.#expected, signal))) {
       await this.#drop(); // it is not what was asked for: fetch that
       return;
     }
@@ -176,14 +187,19 @@ export class CachedSource {
     if (state === 'new' && known && header && this.#handedOut && !sameFile(known, header)) throw this.#changed();
   }
 
-  /** Takes over what others have done meanwhile. */
-  async #look() {
-    try {
-      await this.#reload();
-    } catch (error) {
-      if (error instanceof LinealError && error.code === 'SOURCE_CHANGED') throw error;
-      await this.#giveUp(error);
-    }
+  /** Takes over what others have done meanwhile; of several who ask at once, for all. */
+  #look() {
+    this.#looking ??= (async () => {
+      try {
+        await this.#reload();
+      } catch (error) {
+        if (error instanceof LinealError && error.code === 'SOURCE_CHANGED') throw error;
+        await this.#giveUp(error);
+      }
+    })().finally(() => {
+      this.#looking = undefined;
+    });
+    return this.#looking;
   }
 
   // --- reading ------------------------------------------------------------------
@@ -251,6 +267,7 @@ export class CachedSource {
       this.#cachedBytes += bytes.length;
       return bytes;
     }
+    if (!this.#copy.believes(extent)) return undefined;
     const { start, end } = extent;
     this.warnings.push({
       code: 'CACHE_REPAIRED',
@@ -317,7 +334,10 @@ export class CachedSource {
     const { readForward } = this.#inner;
     const streamed = forward && readForward && limit === Infinity;
     const wanted = streamed ? length : Math.min(forward ? MAX_READ_BYTES : length, limit - at);
+    // A stream runs ahead by what the system buffers, whatever is asked of it.
+    const ahead = streamed ? STREAM_AHEAD_BYTES : wanted;
     const work = (async () => {
+      await this.#copy.makeSure(this.#coming.reduce((sum, { bytes }) => sum + bytes, ahead));
       const bytes = streamed
         ? await readForward.call(this.#inner, at, wanted, signal)
         : await this.#inner.read(at, wanted, signal);
@@ -325,7 +345,7 @@ export class CachedSource {
       await this.#keep(at, bytes);
       return bytes;
     })();
-    const coming = { start: at, end: at + wanted, done: work.then(() => {}, () => {}) };
+    const coming = { start: at, end: at + wanted, bytes: ahead, done: work.then(() => {}, () => {}) };
     this.#coming.push(coming);
     try {
       return await work;
@@ -335,8 +355,15 @@ export class CachedSource {
     }
   }
 
+  /** One after the other: the first of a new file makes the copy of which the others are. @param {number} at @param {Uint8Array} bytes */
+  #keep(at, bytes) {
+    const work = this.#kept.then(() => this.#keepNext(at, bytes));
+    this.#kept = work.catch(() => {});
+    return work;
+  }
+
   /** @param {number} at @param {Uint8Array} bytes */
-  async #keep(at, bytes) {
+  async #keepNext(at, bytes) {
     if (this.#off) return;
     const { header } = this.#copy;
     try {
@@ -442,12 +469,20 @@ export class CachedSource {
     }
     if (this.#unlock) await this.#letGo();
     if (this.#failure) throw this.#failure;
-    if (!this.#expected || (await this.#isExpected(signal))) return;
+    const expected = this.#expected ?? this.#stated;
+    if (!expected || (await this.#isExpected(expected, signal))) return;
     const actual = copy.sha256;
+    const who = this.#expected ? 'was expected' : 'is what the server says that it has';
     await this.#drop();
-    throw new LinealError('SOURCE_CHECKSUM', `${this.name} has the SHA-256 ${actual}, and ${this.#expected} was expected`, {
-      detail: { source: this.name, expected: this.#expected, actual },
+    throw new LinealError('SOURCE_CHECKSUM', `${this.name} has the SHA-256 ${actual}, and ${expected} ${who}`, {
+      detail: { source: this.name, expected, actual },
     });
+  }
+
+  /** What the server states, where it can be compared and was not yet, and costs little or was asked for. */
+  get #stated() {
+    const { header, complete, sha256 } = this.#copy;
+    return complete && !sha256 && !this.#off && (isNode || this.#settings.verify) ? header?.statedSha256 : undefined;
   }
 
   /** @param {AbortSignal} [signal] */
@@ -463,8 +498,8 @@ export class CachedSource {
     }
   }
 
-  /** Whether the whole copy has the SHA-256 that the user gave. @param {AbortSignal} [signal] */
-  async #isExpected(signal) {
+  /** Whether the whole copy has this SHA-256. @param {string} expected @param {AbortSignal} [signal] */
+  async #isExpected(expected, signal) {
     const copy = this.#copy;
     if (!copy.complete) throw unavailable('the copy is not whole, so its SHA-256 cannot be computed');
     if (!copy.sha256) {
@@ -473,10 +508,10 @@ export class CachedSource {
         const bytes = await copy.read(offset, length);
         if (!bytes) throw unavailable('the copy cannot be read');
         return bytes;
-      });
+      }, this.#wasmBaseUrl);
       await copy.noteWhole(sum);
     }
-    return copy.sha256 === this.#expected;
+    return copy.sha256 === expected;
   }
 
   /** The copy is worth nothing. */

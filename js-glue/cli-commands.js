@@ -189,10 +189,16 @@ async function openModel(source, values, signal, more = {}, line = progressLine(
   } finally {
     line.clear();
   }
-  if (!values.quiet) {
-    for (const { code, text } of model.explanation.warnings)
-      if (code.startsWith('CACHE_')) process.stderr.write(`warning: ${text}\n`);
-  }
+  const { explanation, loaded } = model;
+  let told = 0;
+  const tell = () => {
+    const news = explanation.warnings.slice(told);
+    told = explanation.warnings.length;
+    if (values.quiet) return;
+    for (const { code, text } of news) if (code.startsWith('CACHE_')) process.stderr.write(`warning: ${text}\n`);
+  };
+  tell();
+  loaded.then(tell, () => {}); // while its weights come, more may be said
   return model;
 }
 

@@ -18,6 +18,7 @@ import { nextTurn } from './turn.js';
 /** @typedef {import('./loader.js').LoadContext} EngineContext */
 /** @typedef {import('./index.d.ts').GenerationResult} GenerationResult */
 /** @typedef {import('./index.d.ts').LogitsRow} LogitsRow */
+/** @typedef {import('./index.d.ts').ModelInfo & { warnings: import('./index.d.ts').Reason[] }} LoadedInfo */
 
 /** @typedef {'ready' | 'more' | 'waited' | 'full' | 'aborted'} Evaluated */
 /**
@@ -66,10 +67,11 @@ export class Engine {
    * Reads the header, of all parts or of the first one only.
    * @param {Descriptor[]} parts
    * @param {PlanOptions} options
-   * @param {EngineContext} context
+   * @param {EngineContext} given
    * @param {{ firstPartOnly?: boolean }} [how]
    */
-  static async readHeader(parts, options, context, how = {}) {
+  static async readHeader(parts, options, given, how = {}) {
+    const context = { ...given, wasmBaseUrl: options.wasmBaseUrl };
     throwIfAborted(context.signal);
     const clock = new LoadClock();
     context.onProgress?.({ phase: 'compile', loaded: 0, total: undefined });
@@ -178,10 +180,14 @@ export class Engine {
     return this.#explanation();
   }
 
-  /** Resolves when all weights are in place, at once if they are; rejects when they cannot be. */
+  /**
+   * Resolves when all weights are in place, at once if they are, with the info and
+   * what the sources had to say; rejects when they cannot be.
+   * @returns {Promise<LoadedInfo>}
+   */
   async weights() {
     await this.#weights;
-    return this.info;
+    return { ...this.info, warnings: this.#loader.warnings };
   }
 
   /** Weights that are still on their way are not wanted any more. @param {LinealError} error */

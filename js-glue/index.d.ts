@@ -201,14 +201,15 @@ export interface PrefillProgress {
  * model runs without, and `explanation.warnings` says why (codes CACHE_...).
  *
  * In a browser it is the origin's private file system: pages need https or
- * localhost, and writing needs the worker in which models run by default.
+ * localhost. Where files cannot be written (outside of a worker, older browsers)
+ * it is the Cache API, which reads and writes more slowly.
  */
 export interface CacheOptions {
   /** Node: the folder. Default: `lineal` in the user's cache folder (XDG_CACHE_HOME, ~/Library/Caches, LOCALAPPDATA). */
   directory?: string;
   /**
-   * Check each extent when it is read; a damaged one is fetched again. Costs
-   * about a second a gigabyte. Default: false.
+   * Check each extent when it is read; a damaged one is fetched again. It costs
+   * a SHA-256 of all bytes, by WebCrypto: some seconds a gigabyte. Default: false.
    */
   verify?: boolean;
   /**
@@ -219,8 +220,11 @@ export interface CacheOptions {
   revalidate?: boolean;
   /**
    * SHA-256 of the file in hex; of a split model, of each part. It is computed
-   * once the model is whole (in browsers at some 200 MB/s), and another one
-   * rejects with SOURCE_CHECKSUM. Includes `required`.
+   * once the model is whole (in browsers in the model's worker: some seconds a
+   * gigabyte), and another one rejects with SOURCE_CHECKSUM.
+   * Includes `required`. Where none is given and the server states one
+   * (Repr-Digest, X-Linked-ETag, X-Checksum-Sha256), that is compared: in Node
+   * when a download is complete, in browsers with `verify`.
    */
   sha256?: string | readonly string[];
   /** For all models together: those used least recently make room for a new one. Default: no limit but the disk's. */
@@ -932,7 +936,8 @@ export interface Model {
   readonly explanation: Explanation;
   /**
    * Resolves when all weights are in place: at once, unless opened with `overlap`.
-   * Then it may reject as `open` would; nothing happens if nobody looks.
+   * Then it may reject as `open` would; nothing happens if nobody looks. What
+   * the cache had to tell meanwhile is among `explanation.warnings` by then.
    */
   readonly loaded: Promise<void>;
   /** The prompt is text, or ids to be taken as they are. */

@@ -73,7 +73,7 @@ async function withBackend(source, options, work, keep) {
 }
 
 /**
- * Until all weights are there the signal ends their loading; then the info is complete.
+ * Until all weights are there the signal ends their loading; then the info and the warnings are complete.
  * @param {Backend} backend @param {Model} model @param {AbortSignal} signal
  * @returns {Promise<void>} never rejects
  */
@@ -82,8 +82,10 @@ function watchWeights(backend, model, signal) {
     backend.abortLoad(signal.reason instanceof LinealError ? signal.reason : abortError());
   signal.addEventListener('abort', abort, { once: true });
   const loaded = backend.weights().then(
-    ({ loadMs, loadPhases }) => {
+    ({ loadMs, loadPhases, warnings }) => {
       Object.assign(model.info, { loadMs, loadPhases });
+      const known = model.explanation.warnings;
+      known.push(...warnings.filter(({ text }) => !known.some((other) => other.text === text)));
     },
     (error) => {
       throw signal.reason instanceof LinealError ? signal.reason : LinealError.from(error);

@@ -2,8 +2,9 @@
 // that lie side by side are one run, runs are cut into segments, and several
 // segments are on their way at once where the source allows it.
 import { LinealError, abortable } from './errors.js';
+import { release } from './release.js';
 
-const SEGMENT_BYTES = 1024 * 1024;
+const SEGMENT_BYTES = 2 * 1024 * 1024;
 // Bytes between two weights up to here are read over; beyond, they are left out.
 const MAX_GAP_BYTES = 64 * 1024;
 
@@ -88,7 +89,10 @@ export class Prefetcher {
     while (i < segments.length && !holds(segments[i])) i++;
     if (i === segments.length)
       throw new LinealError('INTERNAL', `no weight is expected at byte ${offset} of part ${part + 1}`);
-    for (; this.#at < i; this.#at++) segments[this.#at] = { part: -1, offset: 0, length: 0 }; // its bytes may go
+    for (; this.#at < i; this.#at++) {
+      segments[this.#at].arrived?.then(release, () => {});
+      segments[this.#at] = { part: -1, offset: 0, length: 0 };
+    }
     const { rangeRead, parallelReads = 1 } = this.#sources[part];
     const ahead = rangeRead ? parallelReads : 1;
     for (let k = i; k < Math.min(i + ahead, segments.length); k++) {
@@ -110,14 +114,17 @@ export class Prefetcher {
   async #read({ part, offset, length, held }) {
     if (held) return held;
     const source = this.#sources[part];
-    const all = new Uint8Array(length);
+    /** @type {Uint8Array | undefined} */ let all;
     let filled = 0;
     while (filled < length) {
       const bytes = await abortable(source.read(offset + filled, length - filled, this.#signal), this.#signal);
+      // Of a source that takes several reads at once they are ours.
+      if (bytes.length === length && (source.parallelReads ?? 1) > 1) return bytes;
       if (bytes.length === 0) break;
+      all ??= new Uint8Array(length);
       all.set(bytes, filled);
       filled += bytes.length;
     }
-    return all.subarray(0, filled);
+    return all?.subarray(0, filled) ?? new Uint8Array(0);
   }
 }

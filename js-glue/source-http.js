@@ -5,7 +5,9 @@
 // headers goes to the address's own origin only.
 import { isNode } from './caps.js';
 import { LinealError, abortError, messageOf } from './errors.js';
+import { release } from './release.js';
 import { linkedController } from './signals.js';
+import { hex } from './store.js';
 
 const RETRY_DELAYS_MS = [100, 400, 1000];
 const TRANSIENT = ['NETWORK', 'NETWORK_TIMEOUT', 'SOURCE_TRUNCATED'];
@@ -18,7 +20,7 @@ const REDIRECTS = [301, 302, 303, 307, 308];
 const MAX_REDIRECTS = 10;
 // What an address says that was good for some time only.
 const EXPIRED_STATUS = [401, 403, 404, 410];
-const PARALLEL_READS = 4;
+const PARALLEL_READS = 2;
 // A timer that comes so much later than it should tells of this thread, not of the server.
 const LATE_MS = 200;
 const MAX_WAIT_MS = 30_000;
@@ -26,6 +28,8 @@ const MAX_WAIT_MS = 30_000;
 const MAX_SKIP_BYTES = 1024 * 1024;
 const GGUF_MAGIC = [0x47, 0x47, 0x55, 0x46];
 const NOTHING = new Uint8Array(0);
+
+/** @typedef {{ since: number, fail: () => void }} Wait for the server, and since when */
 
 export class HttpSource {
   stats = { bytesRead: 0, requests: 0 };
@@ -35,6 +39,7 @@ export class HttpSource {
   parallelReads = PARALLEL_READS;
   /** @type {string | null} ETag, or Last-Modified */ #version = null;
   /** @type {'etag' | 'last-modified' | undefined} */ #versionKind;
+  /** @type {string | undefined} SHA-256 of the whole, in hex */ #stated;
   #answered = false;
   /** Whether the first answer called itself a page: some servers name every file so. */ #calledPage = false;
   /** Whether a Range request was refused as a whole: it is not sent again. */ #plain = false;
@@ -44,6 +49,8 @@ export class HttpSource {
   #url;
   /** Where it was redirected to, else itself. */ #target;
   #options;
+  /** @type {Set<Wait>} */ #waits = new Set();
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #timer;
   /** @type {WeakMap<Response, () => void>} lets the signal of each answer go */ #unlinks = new WeakMap();
 
   /**
@@ -60,10 +67,14 @@ export class HttpSource {
     this.name = url.startsWith('data:') ? 'data: address' : url.split(/[?#]/)[0];
   }
 
-  /** What the server said that the file is: the cache compares it. @returns {{ etag?: string, lastModified?: string }} */
+  /**
+   * What the server said that the file is: the cache compares it.
+   * @returns {{ etag?: string, lastModified?: string, statedSha256?: string }}
+   */
   get version() {
-    if (this.#version === null) return {};
-    return this.#versionKind === 'etag' ? { etag: this.#version } : { lastModified: this.#version };
+    const stated = this.#stated === undefined ? {} : { statedSha256: this.#stated };
+    if (this.#version === null) return stated;
+    return { ...stated, ...(this.#versionKind === 'etag' ? { etag: this.#version } : { lastModified: this.#version }) };
   }
 
   /**
@@ -288,6 +299,7 @@ export class HttpSource {
         signal: controller.signal,
       });
       const response = await this.#inTime(request, () => controller.abort());
+      this.#stated ??= statedSha256(response); // hubs say it where they redirect
       const location = response.headers.get('location');
       if (!byHand || location === null || !REDIRECTS.includes(response.status)) {
         if (response.ok) this.#target = response.redirected ? response.url : url;
@@ -335,32 +347,64 @@ export class HttpSource {
   }
 
   /**
-   * The promise, or NETWORK_TIMEOUT when it takes too long.
+   * The promise, or NETWORK_TIMEOUT when it takes too long. One timer serves all: a
+   * timer for each piece of a body would cost more memory than the piece's promise.
    * @template T
    * @param {Promise<T>} promise
    * @param {() => void} onTimeout
    * @returns {Promise<T>}
    */
   #inTime(promise, onTimeout) {
-    const ms = this.#options.timeoutMs ?? 0;
-    if (ms === 0) return promise;
+    if (!this.#options.timeoutMs) return promise;
     return new Promise((resolve, reject) => {
-      /** @type {ReturnType<typeof setTimeout>} */ let timer;
-      const arm = () => {
-        const due = performance.now() + ms;
-        timer = setTimeout(() => {
-          // This thread was busy, and has not looked at what came meanwhile.
-          if (performance.now() - due > LATE_MS) return arm();
+      /** @type {Wait} */
+      const wait = {
+        since: performance.now(),
+        fail: () => {
           onTimeout();
-          return reject(
-            new LinealError('NETWORK_TIMEOUT', `${this.name} sent nothing for ${ms / 1000} seconds`, {
-              detail: this.#detail({ timeout_ms: ms }),
-            }),
-          );
-        }, ms);
+          reject(this.#tooLate());
+        },
       };
-      arm();
-      promise.then(resolve, reject).finally(() => clearTimeout(timer));
+      this.#waits.add(wait);
+      this.#watch();
+      const ended = () => this.#waits.delete(wait);
+      promise.then(
+        (value) => {
+          ended();
+          resolve(value);
+        },
+        (error) => {
+          ended();
+          reject(error);
+        },
+      );
+    });
+  }
+
+  /** Looks again when the first that waits has waited too long. */
+  #watch() {
+    const { timeoutMs = 0 } = this.#options;
+    if (this.#timer !== undefined || this.#waits.size === 0) return;
+    const due = Math.min(...Array.from(this.#waits, ({ since }) => since)) + timeoutMs;
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      const now = performance.now();
+      // This thread was busy, and has not looked at what came meanwhile.
+      if (now - due > LATE_MS) for (const wait of this.#waits) wait.since = now;
+      for (const wait of [...this.#waits]) {
+        if (now - wait.since < timeoutMs) continue;
+        this.#waits.delete(wait);
+        wait.fail();
+      }
+      this.#watch();
+    }, Math.max(due - performance.now(), 0));
+    /** @type {any} */ (this.#timer).unref?.(); // the connection keeps the process
+  }
+
+  #tooLate() {
+    const { timeoutMs = 0 } = this.#options;
+    return new LinealError('NETWORK_TIMEOUT', `${this.name} sent nothing for ${timeoutMs / 1000} seconds`, {
+      detail: this.#detail({ timeout_ms: timeoutMs }),
     });
   }
 
@@ -549,6 +593,7 @@ export class HttpSource {
 /** A response body with a position; holds at most one network chunk. */
 class BodyStream {
   #reader;
+  /** The last that came. */ #piece = NOTHING;
   #rest = NOTHING;
   #stats;
   #watch;
@@ -579,7 +624,8 @@ class BodyStream {
         this.#watch.ended();
         return NOTHING;
       }
-      this.#rest = part.value;
+      this.#release();
+      this.#rest = this.#piece = part.value;
       this.#stats.bytesRead += part.value.length;
     }
     const bytes = this.#rest.subarray(0, length);
@@ -600,8 +646,14 @@ class BodyStream {
       if (bytes.length === 0) break;
       all.set(bytes, filled);
       filled += bytes.length;
+      if (this.#rest.length === 0) this.#release();
     }
     return all.subarray(0, filled);
+  }
+
+  #release() {
+    if (this.#piece.length > 0) release(this.#piece);
+    this.#piece = NOTHING;
   }
 
   cancel() {
@@ -651,6 +703,20 @@ function statusRemedy(status) {
 function totalOf(response) {
   const match = /\/(\d+)$/.exec(response.headers.get('content-range') ?? '');
   return match ? Number(match[1]) : undefined;
+}
+
+/**
+ * The SHA-256 of the whole file, in hex, where the server states it: as hubs and
+ * stores of artifacts do, or as a digest of the representation.
+ * @param {Response} response
+ */
+function statedSha256(response) {
+  const { headers } = response;
+  const plain = /^"?([0-9a-f]{64})"?$/i.exec(headers.get('x-linked-etag') ?? headers.get('x-checksum-sha256') ?? '');
+  if (plain) return plain[1].toLowerCase();
+  const digest = /\bsha-256=:?([A-Za-z0-9+/]{43}=)/.exec(headers.get('repr-digest') ?? '');
+  if (!digest || isEncoded(response)) return undefined;
+  return hex(Uint8Array.from(atob(digest[1]), (character) => character.charCodeAt(0)));
 }
 
 /** The type of an answer that is a page. @param {Response} response */

@@ -29,7 +29,7 @@ export const MAX_CHUNK_BYTES = 4 * 1024 * 1024;
  *   Fills the target from `offset`; returns the bytes written, 0 at the end.
  * @property {() => void | Promise<void>} close
  * @property {'cache' | 'network'} [from] where the last bytes came from
- * @property {{ etag?: string, lastModified?: string }} [version] of the file, as far as known
+ * @property {{ etag?: string, lastModified?: string, statedSha256?: string }} [version] of the file, as far as known
  * @property {import('./index.d.ts').Reason[]} [warnings] so far
  * @property {() => Promise<void>} [confirm] its header was read and is sound
  * @property {(signal?: AbortSignal) => Promise<void>} [finish] all weights were read
@@ -307,7 +307,7 @@ export function allParts(given, count) {
 
 /**
  * @param {Descriptor} d
- * @param {{ remoteRead?: RemoteRead, signal?: AbortSignal }} [context]
+ * @param {{ remoteRead?: RemoteRead, signal?: AbortSignal, wasmBaseUrl?: string }} [context]
  * @returns {Promise<Source>}
  */
 export async function openSource(d, context = {}) {
@@ -317,7 +317,8 @@ export async function openSource(d, context = {}) {
       if (!d.cache || !/^https?:/i.test(d.url)) return source;
       const { cachedSource } = await import('./cache.js');
       const part = Number(PART_NAME.exec(partName(d))?.[1] ?? 1) - 1;
-      return cachedSource(source, d.cache, { url: d.url, part, signal: context.signal });
+      const { signal, wasmBaseUrl } = context;
+      return cachedSource(source, d.cache, { url: d.url, part, signal, wasmBaseUrl });
     }
     case 'path': {
       const { FileSource } = await import('./source-node.js');

@@ -1,6 +1,6 @@
 // Cached models in the origin's private file system. Workers have handles that
 // read and write synchronously, straight from and into linear memory; elsewhere
-// an entry can be looked at and removed only.
+// an entry can be looked at and removed only (store-cache-api.js is for those).
 import { busyEntry, unavailable } from './store.js';
 
 const FOLDER = 'lineal-models';
@@ -49,7 +49,7 @@ async function unchanging(read) {
 }
 
 /** Whether this thread can write into the cache, and read from it synchronously. */
-function hasSyncHandles() {
+export function hasSyncHandles() {
   const scope = /** @type {any} */ (globalThis);
   return typeof scope.FileSystemFileHandle?.prototype.createSyncAccessHandle === 'function';
 }
@@ -204,7 +204,7 @@ async function readableOnly(handle) {
  * @param {string} name
  * @returns {Promise<(() => Promise<void>) | undefined>}
  */
-function takeLock(name) {
+export function takeLock(name) {
   const locks = globalThis.navigator?.locks;
   if (!locks) return Promise.resolve(async () => {});
   return new Promise((resolve, reject) => {

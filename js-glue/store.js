@@ -1,5 +1,5 @@
 // Where cached models lie: a directory in Node, the origin's private file
-// system in a browser. A store knows keys, journals and bytes; what they mean
+// system or the Cache API in a browser. A store knows keys, journals and bytes; what they mean
 // is the affair of cache.js.
 import { isNode } from './caps.js';
 import { LinealError, messageOf } from './errors.js';
@@ -11,7 +11,8 @@ import { LinealError, messageOf } from './errors.js';
  *   Straight into the target, which may be linear memory; returns the bytes read.
  * @property {(offset: number, target: Uint8Array) => Promise<number>} read
  * @property {((offset: number, bytes: Uint8Array) => void)} [write] all of them; none: it can only be read
- * @property {() => Promise<void>} flush what was written outlives the machine
+ * @property {(range: { start: number, end: number }) => Promise<void>} flush what was written there outlives the
+ *   machine; it is an extent from now on
  * @property {() => void} close
  */
 
@@ -30,7 +31,7 @@ import { LinealError, messageOf } from './errors.js';
 
 /**
  * @typedef {object} Store
- * @property {'directory' | 'opfs'} kind
+ * @property {'directory' | 'opfs' | 'cache-api'} kind
  * @property {string} place for messages
  * @property {() => Promise<string[]>} keys
  * @property {(key: string) => StoreEntry} entry
@@ -50,8 +51,8 @@ export async function openStore(directory) {
     const { directoryStore, defaultDirectory } = await import('./store-node.js');
     return directoryStore(directory || defaultDirectory());
   }
-  const { opfsStore } = await import('./store-opfs.js');
-  return opfsStore();
+  const { browserStore } = await import('./store-browser.js');
+  return browserStore();
 }
 
 /**
@@ -65,7 +66,7 @@ export async function keyOf(url) {
 
 /** @param {Uint8Array} bytes not of shared memory */
 export async function sha256Hex(bytes) {
-  // Off this thread, about 1 GB/s: no hash in JavaScript comes near.
+  // Off this thread, and many times faster than sha256.js.
   const digest = await crypto.subtle.digest('SHA-256', /** @type {Uint8Array<ArrayBuffer>} */ (bytes));
   return hex(new Uint8Array(digest));
 }

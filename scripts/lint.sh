@@ -15,7 +15,7 @@ check() { # check NAME COMMAND...
   }
 }
 
-mapfile -t c_files < <(find src wasm tests -name '*.[ch]' | sort)
+mapfile -t c_files < <(find src wasm tests -name '*.[ch]' -not -path '*/node_modules/*' | sort)
 if [ "${1:-}" = --fix ]; then
   clang-format-22 -i "${c_files[@]}"
   exit

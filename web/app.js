@@ -46,11 +46,13 @@ function refresh() {
   button('load').textContent = model && opened === chosen ? 'Load again' : 'Load the model';
   button('cancel-load').hidden = !loading;
   $('load-progress').hidden = !loading;
-  button('generate').disabled = !model || Boolean(generating || loading);
+  button('generate').disabled = !model || Boolean(generating);
   button('stop').disabled = !generating;
   $('caret').hidden = !generating;
   $('plan').setAttribute('aria-busy', String(Boolean(planning)));
-  $('ready-note').textContent = model
+  $('ready-note').textContent = model && loading
+    ? 'Ask already: the prompt passes each layer as soon as it has arrived.'
+    : model
     ? `Ready: context ${count(model.info.context)}, ${model.info.module} build, loaded in ${duration(model.info.loadMs)}.`
     : 'Load a model first.';
 }
@@ -109,6 +111,7 @@ function planOptions() {
     ...(context ? { context: Number(context) } : {}),
     ...(memory ? { memory } : {}),
     module: /** @type {'auto' | 'base' | 'relaxed'} */ (input('module').value),
+    overlap: true,
   };
 }
 
@@ -257,7 +260,7 @@ async function load() {
   const controller = new AbortController();
   loading = controller;
   clearError();
-  showProgress(0, undefined);
+  showProgress({ phase: 'compile', loaded: 0, total: undefined });
   $('load-status').textContent = '';
   const previous = model;
   const wanted = chosen;
@@ -266,15 +269,15 @@ async function load() {
   refresh();
   try {
     await previous?.close();
-    model = await open(wanted.source, {
-      ...planOptions(),
-      signal: controller.signal,
-      onProgress: ({ phase, loaded, total, from }) => {
-        if (phase === 'weights') showProgress(loaded, total, from);
-      },
-    });
+    model = await open(wanted.source, { ...planOptions(), signal: controller.signal, onProgress: showProgress });
+    refresh();
+    await model.loaded;
     $('load-status').textContent = `Loaded ${wanted.name}`;
+    list('warnings', model.explanation.warnings.map((warning) => warning.text));
   } catch (error) {
+    const failed = model;
+    model = null;
+    await failed?.close();
     if (LinealError.from(error).code === 'ABORTED') $('load-status').textContent = 'Loading cancelled.';
     else showError(error, 'This model could not be loaded.');
   } finally {
@@ -287,16 +290,22 @@ async function load() {
   }
 }
 
-/** @param {number} loaded @param {number | undefined} total @param {'cache' | 'network'} [from] */
-function showProgress(loaded, total, from) {
+const PHASES = { compile: 'Compiling the engine', header: 'Reading the header', weights: 'Weights' };
+
+/** @param {import('../js-glue/index.js').Progress} progress */
+function showProgress({ phase, loaded, total, from, bytesPerSecond, remainingMs }) {
   const bar = /** @type {HTMLProgressElement} */ ($('progress'));
-  if (total) {
-    bar.value = loaded / total;
-    $('progress-text').textContent = `${Math.floor((100 * loaded) / total)} % of ${size(total)}${from === 'cache' ? ', from the cache' : ''}`;
-  } else {
+  if (phase !== 'weights' || !total) {
     bar.removeAttribute('value');
-    $('progress-text').textContent = 'Starting…';
+    $('progress-text').textContent = `${PHASES[phase]}…`;
+    return;
   }
+  bar.value = loaded / total;
+  const parts = [`${Math.floor((100 * loaded) / total)} % of ${size(total)}`];
+  if (from === 'cache') parts.push('from the cache');
+  if (bytesPerSecond) parts.push(`${size(bytesPerSecond)}/s`);
+  if (remainingMs) parts.push(remainingMs < 1000 ? 'less than a second left' : `${Math.ceil(remainingMs / 1000)} s left`);
+  $('progress-text').textContent = parts.join(', ');
 }
 
 // --- generating ----------------------------------------------------------------------------
@@ -327,6 +336,9 @@ async function generate() {
       temperature: Number(input('temperature').value) || 0,
       seed: Number(input('seed').value) || 0,
       signal: controller.signal,
+      onProgress: ({ loaded, total }) => {
+        if (tokens === 0 && loaded < total) $('stat-first').textContent = `prompt: ${count(loaded)} of ${count(total)}`;
+      },
       onToken: () => {
         tokens++;
         const now = performance.now();
@@ -345,8 +357,10 @@ async function generate() {
     }
     showResult(await generation.done);
   } catch (error) {
-    showError(error, 'The generation failed.');
-    $('stat-finish').textContent = 'error';
+    // Whoever cancels the load knows.
+    const cancelled = LinealError.from(error).code === 'ABORTED' || !model;
+    if (!cancelled) showError(error, 'The generation failed.');
+    $('stat-finish').textContent = cancelled ? FINISH.aborted : 'error';
   } finally {
     generating = null;
     refresh();

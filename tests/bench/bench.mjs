@@ -8,6 +8,7 @@ import { parseArgs } from 'node:util';
 import { ROOT } from '../lib/fixtures.mjs';
 import { describeMachine, firstLine, loadAverage } from './machine.mjs';
 import { QUANTS, SHAPES } from './models.mjs';
+import { overlap } from './overlap.mjs';
 import { buildReadLoop, findPeers, snapshotLineal, startSite } from './peers.mjs';
 import { newest, report } from './report.mjs';
 import { position, speed, startUp } from './sections.mjs';
@@ -23,7 +24,8 @@ const USAGE = `npm run bench -- [options]
   --quants A,B        of ${Object.keys(QUANTS).join(', ')} (default: all)
   --threads 1,2       (default: 1,2)
   --peers A,B         of chromium, node (lineal in either), wllama, native (default: all)
-  --sections A,B      of speed, start, position (default: all)
+  --sections A,B      of speed, start, position, overlap (default: all)
+  --seconds N         how long the download of the overlap section takes (default 12)
   --runs N            samples of each figure (default 5); --extra N more where others were busy (default 2)
   --patience S        a peer that took S seconds on one model ends with 3 samples (default 600)
   --pp N --tg N       prompt tokens of prefill, new tokens of decode (default 512, 128)
@@ -38,7 +40,7 @@ function readOptions() {
   const { values } = parseArgs({
     options: {
       models: text, quants: text, threads: text, peers: text, sections: text, runs: text, extra: text, pp: text, tg: text, lineal: text,
-      patience: text,
+      patience: text, seconds: text,
       quick: flag, boost: flag, write: flag, report: flag, help: flag,
     },
   });
@@ -60,7 +62,8 @@ function readOptions() {
     quants: list(values.quants, quick ? ['Q4_0', 'Q4_K_M'] : Object.keys(QUANTS), Object.keys(QUANTS)),
     threads: list(values.threads, quick ? ['1'] : ['1', '2'], ['1', '2', '3', '4', '6', '8', '12', '16']).map(Number),
     peers: list(values.peers, ['chromium', 'node', 'wllama', 'native'], ['chromium', 'node', 'wllama', 'native']),
-    sections: list(values.sections, quick ? ['speed', 'start'] : ['speed', 'start', 'position'], ['speed', 'start', 'position']),
+    sections: list(values.sections, quick ? ['speed', 'start'] : SECTIONS, SECTIONS),
+    seconds: number('seconds', 12, 1),
     runs: number('runs', 5, 1),
     extra: number('extra', quick ? 0 : 2, 0),
     pp: number('pp', quick ? 96 : 512, 8),
@@ -69,6 +72,8 @@ function readOptions() {
     warmUpMs: quick ? 1500 : 3000,
   };
 }
+
+const SECTIONS = ['speed', 'start', 'position', 'overlap'];
 
 const log = (text) => process.stderr.write(`${text}\n`);
 
@@ -116,6 +121,9 @@ async function measure(options) {
     }
     if (options.sections.includes('start')) await startUp(bench, options.models[0], options.quants[0]);
     if (options.sections.includes('position') && options.models.includes('1B')) await position(bench, '1B', options.quants[0]);
+    if (options.sections.includes('overlap')) {
+      for (const model of options.models.filter((name) => name !== '1B')) await overlap(bench, model, options.quants[0]);
+    }
   } finally {
     await site.close();
   }

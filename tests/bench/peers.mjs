@@ -7,7 +7,7 @@ import path from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 
 import { chromiumMissing, findChromium, startChromium } from '../lib/chromium.mjs';
-import { ROOT } from '../lib/fixtures.mjs';
+import { BUNDLED, ROOT } from '../lib/fixtures.mjs';
 import { ISOLATED, startServer } from '../lib/http-server.mjs';
 import { childPids, firstLine } from './machine.mjs';
 import { MODELS_DIR, promptIds, promptText } from './models.mjs';
@@ -104,7 +104,7 @@ export async function findPeers(wanted) {
 // --- pages -------------------------------------------------------------------------
 
 /** The server of the pages, the engines and the models. */
-export function startSite(linealFolder, readLoopFile, { cacheable = false } = {}) {
+export function startSite(linealFolder, readLoopFile, { cacheable = false, rate = 0 } = {}) {
   const page = (name) => Buffer.from(`<!doctype html><meta charset="utf-8"><title>${name}</title><script type="module" src="/bench/pages/${name}.js"></script>`);
   return startServer({
     '/lineal.html': page('lineal'),
@@ -115,10 +115,16 @@ export function startSite(linealFolder, readLoopFile, { cacheable = false } = {}
     '/wllama/': path.join(ROOT, 'node_modules/@wllama/wllama'),
     '/ort/': path.join(ENGINES, 'node_modules/onnxruntime-web/dist'),
     '/models/': MODELS_DIR,
+    '/bundled.gguf': BUNDLED,
     ...(readLoopFile ? { '/read-loop.wasm': readLoopFile } : {}),
   }, {
     headers: { ...ISOLATED, ...(cacheable ? { 'Cache-Control': 'max-age=3600' } : {}) },
-    faults: Object.fromEntries(['lineal', 'wllama', 'onnx'].map((name) => [`/${name}.html`, { headers: { 'Content-Type': 'text/html' } }])),
+    rate, rated: '/models/',
+    faults: {
+      ...Object.fromEntries(['lineal', 'wllama', 'onnx'].map((name) => [`/${name}.html`, { headers: { 'Content-Type': 'text/html' } }])),
+      // What is timed as it comes may not come from the browser's cache.
+      ...(rate > 0 ? Object.fromEntries(fs.readdirSync(MODELS_DIR).map((name) => [`/models/${name}`, { headers: { 'Cache-Control': 'no-store' } }])) : {}),
+    },
   });
 }
 

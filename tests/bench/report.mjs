@@ -1,4 +1,5 @@
 // Tables from the records: medians, shares, ratios against what was asked for.
+import { overlapRows } from './overlap.mjs';
 import { table } from './targets.mjs';
 
 /** A sample counts as quiet when other processes used less than this many cores meanwhile. */
@@ -97,6 +98,20 @@ function positionTable(records) {
   return rows.length ? markdown(['shape', 'type', 'KV', 'at 64, tokens/s', 'at 3900, tokens/s', 'slower by'], rows) : '';
 }
 
+function overlapTable(records) {
+  const seconds = (ms) => `${(ms / 1000).toFixed(2)} s`;
+  const rows = records.filter((r) => r.kind === 'overlap').map(overlapRows).flatMap((r) => [
+    ...r.rows.map((row) => [
+      r.model, r.quant, `${digits(r.bytes / 1e6)} MB at ${digits(r.rate / 1e6)} MB/s`, row.text,
+      `${seconds(row.ms)} (${seconds(row.min)}-${seconds(row.max)})`, `${digits(row.over)}x of ${seconds(r.alone)}`,
+      row.key === 'overlap' || row.key === 'cached' ? `${seconds(r.allowed)}: ${row.met ? 'yes' : 'no'}` : '',
+    ]),
+  ]);
+  return rows.length
+    ? markdown(['shape', 'type', 'file', 'engine', 'first token after `open`', 'of the download alone', 'at most the download + 5 % + a step'], rows)
+    : '';
+}
+
 function targetTable(records) {
   const rows = table(records).map(({ figure, model, quant, target, result, lower }) => {
     const met = lower ? result.value <= target : result.value >= target;
@@ -151,6 +166,7 @@ export function report(run, records) {
     part('Speed', speedTable(records)),
     part('Start', startTable(records)),
     part('Late positions', positionTable(records)),
+    part('First visit: a 64-token prompt while the model comes', overlapTable(records)),
     part('Not measured', skipList(run, records)),
     'Medians (least-most); `*`: other processes kept the machine busy during some of the samples.',
   ].filter(Boolean).join('\n');

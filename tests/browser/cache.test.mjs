@@ -1,45 +1,23 @@
 // The model cache in the browser's private file system: a warm start without a
-// request, what a killed browser leaves behind, two tabs, damage, and pages
-// that cannot write.
+// request, what a killed browser leaves behind, two tabs, damage, full disks.
 import assert from 'node:assert/strict';
-import fs from 'node:fs';
-import path from 'node:path';
+import { createHash } from 'node:crypto';
 import { after, before, beforeEach, test } from 'node:test';
-import { open } from '../../js-glue/index.js';
-import { chromiumMissing, startKillable } from '../lib/chromium.mjs';
-import { ROOT, generate, temporary } from '../lib/fixtures.mjs';
-import { ggufBytes, tinyLlama } from '../lib/gguf-write.mjs';
-import { STRICT_CSP, startServer } from '../lib/http-server.mjs';
+import { setTimeout as delay } from 'node:timers/promises';
+import { startCachePages } from '../lib/cache-page.mjs';
+import { chromiumMissing } from '../lib/chromium.mjs';
 
 const skip = await chromiumMissing();
 const MiB = 1 << 20;
 const EXTENT = 4 * MiB;
-let site, browser, page, bytes, expected;
-const profile = temporary('cache-profile');
+let pages, site, bytes, expected, inPage, openInPage, sent;
 
 before(async () => {
   if (skip) return;
-  const shape = { n_ctx: 256, d_model: 256, n_head: 4, d_ff: 1024, n_layer: 5, n_vocab: 288 };
-  bytes = Buffer.from(ggufBytes(tinyLlama(shape)));
-  const model = await open(bytes, { context: 64 });
-  expected = (await generate(model, 'the rest', { maxTokens: 6 })).result.tokens;
-  await model.close();
-  fs.mkdirSync(profile, { recursive: true });
-  site = await startServer(
-    {
-      '/js-glue/': path.join(ROOT, 'js-glue'),
-      '/dist/': path.join(ROOT, 'dist'),
-      '/blank.html': Buffer.from('<!doctype html><title>blank</title>'),
-      '/m.gguf': bytes,
-    },
-    { headers: STRICT_CSP, faults: { '/blank.html': { headers: { 'Content-Type': 'text/html' } } } },
-  );
-  await start();
+  pages = await startCachePages('cache-profile');
+  ({ site, bytes, expected, inPage, openInPage, sent } = pages);
 });
-after(async () => {
-  await browser?.close();
-  await site?.close();
-});
+after(() => pages?.close());
 beforeEach(async () => {
   if (skip) return;
   delete site.faults['/m.gguf'];
@@ -47,45 +25,6 @@ beforeEach(async () => {
   site.reset();
 });
 
-async function start() {
-  browser = await startKillable(profile);
-  page = await visit();
-}
-async function visit() {
-  const opened = await browser.newPage();
-  await opened.goto(`${site.url}/blank.html`);
-  return opened;
-}
-
-/** Runs work(lineal, url, argument) in the page. */
-function inPage(work, argument, where = page) {
-  return where.evaluate(`(async () => (${work})(await import('/js-glue/index.js'), new URL('/m.gguf', location.href).href,
-    ${JSON.stringify(argument)}))()`);
-}
-
-/** Opens the model: { tokens, from, warnings, ms }. */
-const openInPage = (options = {}, where = page) =>
-  inPage(async ({ open: openModel }, url, more) => {
-    const from = new Set();
-    const start = performance.now();
-    try {
-      const onProgress = (p) => {
-        if (p.loaded) from.add(p.from);
-        if (p.phase === 'weights') globalThis.loaded = p.loaded;
-      };
-      const model = await openModel(url, { context: 64, ...more, onProgress });
-      const ms = performance.now() - start;
-      const { tokens } = await model.generate('the rest', { maxTokens: 6 }).done;
-      const warnings = model.explanation.warnings.filter(({ code }) => code.startsWith('CACHE'));
-      const syncRead = model.explanation.host.sync_read;
-      await model.close();
-      return { tokens, from: [...from], warnings, syncRead, ms };
-    } catch (error) {
-      return { error: error.toJSON?.() ?? String(error) };
-    }
-  }, options, where);
-
-const sent = () => site.stats('/m.gguf').bytes;
 const slowly = { chunk: 1 << 16, delay: 2 };
 
 test('by default: each byte once, a warm start none, read straight into memory, offline too', { skip }, async () => {
@@ -119,34 +58,58 @@ test('explain, then open: the header is not fetched again; cache: false keeps no
   assert.equal(sent(), bytes.length);
 });
 
-test('the browser is killed in mid-download: the next load goes on at the last extent', { skip }, async (t) => {
-  let have = 0;
-  for (const point of [7 * MiB, 13 * MiB]) {
-    site.faults['/m.gguf'] = slowly;
-    await page.evaluate(() => { globalThis.loaded = 0; });
-    const opening = openInPage().catch(() => undefined); // the page goes away
-    let loaded = 0;
-    while (loaded < point) loaded = await page.evaluate(() => globalThis.loaded);
-    await browser.kill();
+test('the browser is killed at 10 points of its downloads: the next load goes on, and fetches one extent twice at most', { skip }, async (t) => {
+  let have = 0, most = 0;
+  for (let i = 0; i < 10; i++) {
+    site.reset();
+    site.faults['/m.gguf'] = { ...slowly, delay: 4 };
+    const point = Math.random() * Math.min(bytes.length - have - MiB, 7 * MiB);
+    let ended;
+    const opening = openInPage({ overlap: i % 2 === 1 }).then((got) => { ended = got; }, () => {}); // the page goes away
+    while (sent() < point && !ended) await delay(1);
+    assert.equal(ended, undefined, 'it was killed');
+    await pages.kill();
     await opening;
-    await start();
+    const fetched = sent();
+    await pages.start();
     const [info] = await inPage(({ modelCache }) => modelCache.list());
-    t.diagnostic(`${loaded} bytes were loaded, ${info.cachedBytes} are kept`);
-    assert.ok(info.cachedBytes > have && !info.complete);
-    assert.ok(info.cachedBytes >= loaded - EXTENT, `${info.cachedBytes} of ${loaded} bytes`);
-    have = info.cachedBytes;
+    const now = info?.cachedBytes ?? 0;
+    assert.ok(now >= have, 'what was believed stays');
+    assert.ok(!info?.complete);
+    most = Math.max(most, fetched - (now - have));
+    have = now;
   }
+  t.diagnostic(`at most ${(most / MiB).toFixed(2)} MiB that were sent are fetched again`);
+  assert.ok(most <= EXTENT, `${most} bytes`);
   site.reset();
   delete site.faults['/m.gguf'];
   const { tokens, from } = await openInPage({ cache: { verify: true } });
   assert.deepEqual(tokens, expected);
   assert.deepEqual(from.sort(), ['cache', 'network']);
   assert.equal(sent(), bytes.length - have);
+  assert.deepEqual(await inPage(({ modelCache }, url) => modelCache.verify(url).then(({ damaged }) => damaged)), []);
+});
+
+test('the connection is killed for good at random points: the next load goes on, and fetches one extent twice at most', { skip }, async (t) => {
+  const paths = Array.from({ length: 6 }, (_, i) => `/die-${i}.gguf`);
+  const twice = await Promise.all(paths.map(async (name, i) => {
+    site.mounts[name] = bytes;
+    site.faults[name] = { dieAt: Math.floor(((i + Math.random()) / paths.length) * bytes.length) };
+    const overlap = i % 2 === 1;
+    const failed = await openInPage({ overlap }, pages.page, name);
+    assert.ok(['NETWORK', 'SOURCE_TRUNCATED', 'GGUF_TRUNCATED'].includes(failed.error?.code), JSON.stringify(failed));
+    delete site.faults[name];
+    const again = await openInPage({ overlap, cache: { verify: true } }, pages.page, name);
+    assert.deepEqual(again.tokens, expected, JSON.stringify(again));
+    return site.stats(name).bytes - bytes.length;
+  }));
+  t.diagnostic(`at most ${(Math.max(...twice) / MiB).toFixed(2)} MiB were fetched twice`);
+  assert.ok(Math.min(...twice) >= 0 && Math.max(...twice) <= EXTENT, `${twice}`);
 });
 
 test('two tabs share one download, and both read the copy at once', { skip }, async () => {
   site.faults['/m.gguf'] = slowly;
-  const other = await visit();
+  const other = await pages.visit();
   const both = await Promise.all([openInPage(), openInPage({}, other)]);
   for (const { tokens, error } of both) assert.deepEqual(tokens, expected, JSON.stringify(error));
   assert.equal(sent(), bytes.length);
@@ -194,24 +157,32 @@ test('a flipped bit: found by verify and by load with the option; only its exten
 test('sha256 is compared in the browser too', { skip }, async () => {
   const wrong = await openInPage({ cache: { sha256: '0'.repeat(64) } });
   assert.equal(wrong.error.code, 'SOURCE_CHECKSUM');
+  assert.equal(wrong.error.detail.actual, createHash('sha256').update(bytes).digest('hex'));
+  assert.equal(site.stats('/dist/lineal-sha256.wasm').requests, 1, 'by the module');
   const right = await openInPage({ cache: { sha256: wrong.error.detail.actual } });
   assert.deepEqual(right.tokens, expected, JSON.stringify(right));
 });
 
-test('a page that cannot write: uncached and says so; it reads a copy that is there', { skip }, async () => {
-  const uncached = await openInPage({ worker: false });
-  assert.deepEqual(uncached.tokens, expected, JSON.stringify(uncached));
-  assert.deepEqual(uncached.warnings.map(({ code }) => code), ['CACHE_UNAVAILABLE']);
-  const demanded = await openInPage({ worker: false, cache: { required: true } });
-  assert.equal(demanded.error.code, 'CACHE_UNAVAILABLE');
+test('a SHA-256 that the server states is compared where verify is asked for', { skip }, async () => {
+  site.faults['/m.gguf'] = { headers: { 'X-Linked-ETag': `"${'5'.repeat(64)}"` } };
+  assert.deepEqual((await openInPage()).tokens, expected);
+  await inPage(({ modelCache }) => modelCache.clear());
+  assert.equal((await openInPage({ cache: { verify: true } })).error?.code, 'SOURCE_CHECKSUM');
+  const sum = createHash('sha256').update(bytes).digest('hex');
+  site.faults['/m.gguf'] = { headers: { 'X-Linked-ETag': `"${sum}"` } };
+  assert.deepEqual((await openInPage({ cache: { verify: true } })).tokens, expected);
+  assert.equal((await inPage(({ modelCache }) => modelCache.list()))[0].sha256, sum);
+});
+
+test('a page that cannot write files reads a copy that is there', { skip }, async () => {
   await openInPage();
   site.reset();
   const read = await openInPage({ worker: false });
-  assert.deepEqual([read.tokens, read.from, sent()], [expected, ['cache'], 0]);
+  assert.deepEqual([read.tokens, read.from, read.warnings, sent()], [expected, ['cache'], [], 0]);
 });
 
 test('no room: it runs all the same, or tells how much was needed', { skip }, async () => {
-  const session = await page.context().newCDPSession(page);
+  const session = await pages.page.context().newCDPSession(pages.page);
   await session.send('Storage.overrideQuotaForOrigin', { origin: site.url, quotaSize: 10 * MiB });
   const full = await openInPage();
   assert.deepEqual(full.tokens, expected, JSON.stringify(full));

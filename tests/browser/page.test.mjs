@@ -326,6 +326,41 @@ test('Cancel aborts a slow load, progress never passes 100 %, and the next load 
   assert.deepEqual((await run({ maxTokens: 4 })).ids, expected.tokens.slice(0, 4));
 });
 
+test('while a model comes: rate and time left, and a prompt that runs through the layers that are there', { skip }, async () => {
+  await visit();
+  await explainUrl(`${server.url}/other/model.gguf`);
+  server.faults['/other/model.gguf'] = { chunk: 16_000, delay: 20 };
+  await page.evaluate(() => {
+    globalThis.told = [];
+    const text = document.querySelector('#progress-text');
+    new MutationObserver(() => globalThis.told.push(text.textContent)).observe(text, { childList: true, characterData: true, subtree: true });
+  });
+  await page.click('#load');
+  await page.waitForFunction(() => document.body.dataset.state === 'loading' && !document.querySelector('#generate').disabled);
+  assert.match(await text('#ready-note'), /already/);
+  assert.deepEqual((await run({ maxTokens: 4 })).ids, expected.tokens.slice(0, 4));
+  const told = await page.evaluate(() => globalThis.told);
+  assert.ok(told.some((line) => /^\d+ % of 1\.\d+ MiB, [\d.]+ KiB\/s, (\d+ s|less than a second) left$/.test(line)), told.join('; '));
+  const shares = told.flatMap((line) => /^\d+(?= %)/.exec(line) ?? []).map(Number);
+  assert.deepEqual(shares, [...shares].sort((a, b) => a - b), 'never backwards');
+  assert.equal(shares.at(-1), 100);
+  assert.match(await text('#load-status'), /^Loaded/);
+  assertQuiet();
+
+  // Cancelled while it generates: the page says so once, and goes on.
+  await explainUrl(`${server.url}/other/model.gguf?another=in-the-cache`);
+  await page.click('#load');
+  await page.waitForFunction(() => document.body.dataset.state === 'loading' && !document.querySelector('#generate').disabled);
+  await page.click('#generate');
+  await page.click('#cancel-load');
+  await page.waitForFunction(() => document.body.dataset.state === 'planned');
+  assert.match(await text('#load-status'), /cancelled/i);
+  assert.ok(await page.locator('#error').isHidden());
+  delete server.faults['/other/model.gguf'];
+  await load();
+  assert.deepEqual((await run({ maxTokens: 4 })).ids, expected.tokens.slice(0, 4));
+});
+
 test('bad requests on the page: a prompt too long, a context too long, nonsense for memory', { skip }, async () => {
   await visit();
   await load();

@@ -1,5 +1,5 @@
-// One page, one server after the other that misbehaves, and after each the
-// page loads a good model; a prompt that overlaps its download; files that are
+// One page and servers that misbehave, and after each the page loads a good
+// model from the same address; a prompt that overlaps its download; files that are
 // chosen, dropped or streamed.
 import assert from 'node:assert/strict';
 import path from 'node:path';
@@ -50,35 +50,51 @@ const tokensOf = (url, options = {}) =>
 
 test('misbehaving servers in one page: an error or the model, and then the model', { skip }, async () => {
   const cut = (_request, attempt) => (attempt < 3 ? { cutAt: 1000 * attempt } : {});
-  for (const [name, fault, expected, options] of [
+  const cases = [
     ['401', { status: 401 }, 'HTTP_STATUS'],
+    ['403', { status: 403 }, 'HTTP_STATUS'],
     ['404', { status: 404 }, 'SOURCE_NOT_FOUND'],
+    ['503', { status: 503 }, 'HTTP_STATUS'],
     ['429', { status: 429 }, 'HTTP_STATUS'],
     ['a page', { body: '<!doctype html><p>sign in' }, 'NOT_GGUF'],
     ['another range', { contentRange: 'bytes 9-200/5000000' }, 'HTTP_RANGE'],
-    ['a circle', { redirect: '/m.gguf' }, 'NETWORK'],
+    ['a circle', (request) => ({ redirect: request.url }), 'NETWORK'],
     ['another version', (_request, attempt) => ({ etag: `"${attempt}"` }), 'SOURCE_CHANGED'],
     ['stalls', { stallAt: 1000 }, 'NETWORK_TIMEOUT', { fetch: { timeoutMs: 200 } }],
+    ['a Content-Length that is too small', { promise: -1000, noRange: true }, 'GGUF_TRUNCATED'],
+    ['a Content-Length that is too large', { promise: 1000, noRange: true }, TOKENS],
+    ['no Content-Length', { noLength: true, noRange: true }, TOKENS],
+    ['no Content-Length, of ranges', { noLength: true }, TOKENS],
+    ['the whole file for a range, once', (_request, attempt) => (attempt === 1 ? { noRange: true } : {}), TOKENS],
+    ['429 once, with Retry-After', (_request, attempt) => (attempt === 0 ? { status: 429, headers: { 'Retry-After': '0' } } : {}), TOKENS],
+    ['502 in the weights', (_request, attempt) => (attempt === 1 ? { status: 502 } : {}), TOKENS],
+    ['redirected', { redirect: '/m.gguf' }, TOKENS],
     ['no Range', { noRange: true }, TOKENS],
     ['compressed', { gzip: true }, TOKENS],
     ['cut', cut, TOKENS],
     ['closed before the first answer', (_request, attempt) => (attempt < 2 ? { drop: true } : {}), TOKENS],
-    ['stalls once', (_request, attempt) => (attempt === 0 ? { stallAt: 1000 } : {}), TOKENS, { fetch: { timeoutMs: 300 } }],
-  ]) {
-    for (const overlap of [false, true]) {
-      site.reset();
-      site.faults['/m.gguf'] = fault;
-      const got = await tokensOf('/m.gguf', { overlap, ...options });
-      delete site.faults['/m.gguf'];
+    ['stalls once', (_request, attempt) => (attempt === 0 ? { stallAt: 1000 } : {}), TOKENS, { fetch: { timeoutMs: 600 } }],
+  ].flatMap((one) => [[false, ...one], [true, ...one]]);
+  // Each at an address of its own, a few at a time: most of them wait.
+  let next = 0;
+  const work = async () => {
+    for (let i = next++; i < cases.length; i = next++) {
+      const [overlap, name, fault, expected, options] = cases[i];
+      const address = `/case-${i}.gguf`;
+      site.mounts[address] = BUNDLED;
+      site.faults[address] = fault;
+      const got = await tokensOf(address, { overlap, ...options });
+      delete site.faults[address];
       if (typeof expected === 'string') {
         assert.equal(got.code, expected, `${name}: ${JSON.stringify(got)}`);
         assert.notEqual(got.remedy, '', name);
       } else {
         assert.deepEqual(got, expected, name);
       }
-      assert.deepEqual(await tokensOf('/m.gguf', { overlap }), TOKENS, `after ${name}`);
+      assert.deepEqual(await tokensOf(address, { overlap }), TOKENS, `after ${name}`);
     }
-  }
+  };
+  await Promise.all([work(), work(), work()]);
 });
 
 test('another origin: refused with a word on CORS, allowed through a redirect, no header of the user', { skip }, async () => {

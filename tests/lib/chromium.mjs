@@ -37,6 +37,7 @@ export async function startChromium({ args = [], viewport = { width: 1280, heigh
   });
   return {
     context,
+    profile,
     async newPage() {
       const page = await context.newPage();
       page.messages = [];

@@ -29,6 +29,7 @@ export const STRICT_CSP = {
  *   noHead: true            405 for HEAD
  *   contentRange: text      this Content-Range in place of the right one
  *   cutAt: n                close the connection once n bytes of the body were sent (in each answer)
+ *   dieAt: n                once n bytes of the path were sent in all answers, close each, and all later ones at once
  *   truncateAt: n           the file itself ends at n: smaller Content-Length, too
  *   lieAbout: n             truncateAt with the full file's size in Content-Range
  *   chunk, delay            send in pieces of `chunk` bytes, `delay` ms apart
@@ -45,11 +46,11 @@ export const STRICT_CSP = {
 /**
  * mounts: {'/prefix/': folder | Buffer | file path}; the longest prefix wins. A Buffer or a file answers
  * its exact path only. Options: headers (added to every answer), faults: {'/path': faults}.
- * rate: bytes a second of all bodies together; 0: no limit. May be changed: server.rate.
+ * rate: bytes a second of all bodies together whose path begins with `rated`; 0: no limit. May be changed: server.rate.
  * Returns {url, port, stats(path), reset(), faults, rate, close()};
- * stats: {requests, bytes, ranges: [{method, range, headers, status, sent}]}.
+ * stats: {requests, bytes, most (answers under way at once), ranges: [{method, range, headers, status, sent}]}.
  */
-export async function startServer(mounts, { headers = {}, faults = {}, rate = 0 } = {}) {
+export async function startServer(mounts, { headers = {}, faults = {}, rate = 0, rated = '/' } = {}) {
   let freeAt = 0; // when the line is free again
   /** Resolves when so many bytes have had their time on the line. */
   const pass = async (bytes) => {
@@ -86,20 +87,29 @@ export async function startServer(mounts, { headers = {}, faults = {}, rate = 0 
     const attempt = attempts.get(name) ?? 0;
     attempts.set(name, attempt + 1);
     const fault = typeof faults[name] === 'function' ? faults[name](request, attempt) ?? {} : faults[name] ?? {};
-    const entry = { method: request.method, range: request.headers.range, headers: request.headers, status: 0, sent: 0 };
+    const entry = { method: request.method, range: request.headers.range, headers: request.headers, status: 0, sent: 0, open: true };
     if (!log.has(name)) log.set(name, []);
     log.get(name).push(entry);
+    entry.most = log.get(name).filter(({ open }) => open).length;
+    response.on('close', () => { entry.open = false; });
     const send = async (status, fields, size, read) => {
       entry.status = status;
       const all = { 'Cache-Control': 'no-store', ...headers, ...fields, ...(fault.headers ?? {}) };
       if (!fault.noLength && size !== undefined) all['Content-Length'] = size + (fault.promise ?? 0);
       response.writeHead(status, all);
       if (request.method === 'HEAD') { response.end(); return; }
-      const step = fault.chunk ?? (api.rate > 0 ? 1 << 14 : 1 << 18);
+      const slow = api.rate > 0 && name.startsWith(rated);
+      const step = fault.chunk ?? (slow ? Math.min(Math.max(1 << 14, Math.ceil(api.rate / 200)), 1 << 18) : 1 << 18);
       for (let at = 0; at < size; at += step) {
         let piece = await read(at, Math.min(step, size - at));
         if (fault.cutAt !== undefined && entry.sent + piece.length >= fault.cutAt) {
           piece = piece.subarray(0, fault.cutAt - entry.sent);
+          entry.sent += piece.length;
+          response.write(piece, () => response.destroy());
+          return;
+        }
+        if (fault.dieAt !== undefined && api.stats(name).bytes + piece.length >= fault.dieAt) {
+          piece = piece.subarray(0, Math.max(fault.dieAt - api.stats(name).bytes, 0));
           entry.sent += piece.length;
           response.write(piece, () => response.destroy());
           return;
@@ -111,7 +121,7 @@ export async function startServer(mounts, { headers = {}, faults = {}, rate = 0 
           else response.flushHeaders();
           return;
         }
-        await pass(piece.length);
+        if (slow) await pass(piece.length);
         if (response.destroyed) return;
         entry.sent += piece.length;
         if (!response.write(piece)) {
@@ -134,7 +144,7 @@ export async function startServer(mounts, { headers = {}, faults = {}, rate = 0 
       return send(status, { 'Content-Type': type }, data.length, async (at, n) => data.subarray(at, at + n));
     };
 
-    if (fault.drop) { request.socket.destroy(); return; }
+    if (fault.drop || (fault.dieAt !== undefined && api.stats(name).bytes >= fault.dieAt)) { request.socket.destroy(); return; }
     if (fault.redirect) {
       await send(302, { Location: fault.redirect }, 0, async () => Buffer.alloc(0));
       return;
@@ -197,7 +207,8 @@ export async function startServer(mounts, { headers = {}, faults = {}, rate = 0 
     mounts,
     stats(name) {
       const ranges = log.get(name) ?? [];
-      return { requests: ranges.length, bytes: ranges.reduce((a, r) => a + r.sent, 0), ranges };
+      const most = ranges.reduce((a, r) => Math.max(a, r.most), 0);
+      return { requests: ranges.length, bytes: ranges.reduce((a, r) => a + r.sent, 0), most, ranges };
     },
     reset() { log.clear(); attempts.clear(); },
     close() {

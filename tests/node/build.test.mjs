@@ -208,7 +208,7 @@ test('npm pack carries the glue, the modules, and nothing else', () => {
       'LICENSE',
       'README.md',
       'package.json',
-      ...MODULES.map((name) => `dist/${name}`),
+      ...[...MODULES, 'lineal-sha256.wasm'].map((name) => `dist/${name}`),
       ...glue.map((name) => `js-glue/${name}`),
     ].sort(),
   );

@@ -13,11 +13,12 @@ import {
 } from '../../js-glue/cache-manifest.js';
 import { explain, inspect, modelCache, open } from '../../js-glue/index.js';
 import { cacheOptions } from '../../js-glue/options.js';
-import { Sha256 } from '../../js-glue/sha256.js';
+import { Sha256, wasmBlocks } from '../../js-glue/sha256.js';
 import { HttpSource } from '../../js-glue/source-http.js';
 import { directoryStore } from '../../js-glue/store-node.js';
 import { keyOf } from '../../js-glue/store.js';
-import { BUNDLED, CLI, generate, temporary } from '../lib/fixtures.mjs';
+import { BUNDLED, CLI, ROOT, generate, temporary } from '../lib/fixtures.mjs';
+import { ggufBytes, tinyLlama } from '../lib/gguf-write.mjs';
 import { startServer } from '../lib/http-server.mjs';
 
 const MiB = 1 << 20;
@@ -109,9 +110,11 @@ test('journal: what is whole is believed, in any order; torn and damaged lines a
   assert.equal(addExtent([first, last], { start: 30, end: 50, hash: '' }), false);
 });
 
-test('SHA-256 in JavaScript is SHA-256', () => {
-  for (const length of [0, 1, 55, 56, 63, 64, 65, 119, 120, 1000, 100_001]) {
-    const hash = new Sha256();
+test('SHA-256 in JavaScript is SHA-256, and by the module too', async () => {
+  const module = fs.readFileSync(path.join(ROOT, 'dist/lineal-sha256.wasm'));
+  const fast = await wasmBlocks(module);
+  for (const blocks of [undefined, fast]) for (const length of [0, 1, 55, 56, 63, 64, 65, 119, 120, 1000, 65_536, 100_001, 300_000]) {
+    const hash = new Sha256(blocks);
     for (let at = 0, step = 1; at < length; at += step, step = (step * 7) % 97 || 1) hash.update(DATA.subarray(at, Math.min(at + step, length)));
     assert.equal(hash.digest(), sha256(DATA.subarray(0, length)), `${length} bytes`);
   }
@@ -251,6 +254,38 @@ test('killed at 10 random points, it goes on at the last extent each time', asyn
   assert.equal((await modelCache.verify(url, { directory })).damaged.length, 0);
 });
 
+test('the connection is killed for good at 20 random points: the next load goes on, verified, one extent twice at most', async (t) => {
+  const model = ggufBytes(tinyLlama({ n_ctx: 64, d_model: 256, n_head: 4, d_ff: 1024, n_layer: 3, n_vocab: 288 }));
+  assert.ok(model.length > 2 * EXTENT_BYTES);
+  const alone = await startServer({});
+  const tokensOf = async (source, options = {}) => {
+    const opened = await open(source, { context: 64, ...options });
+    try {
+      return (await generate(opened, 'the rest', { maxTokens: 4 })).result.tokens;
+    } finally {
+      await opened.close();
+    }
+  };
+  const expected = await tokensOf(model);
+  const twice = await Promise.all(Array.from({ length: 20 }, async (_, i) => {
+    const name = `/${i}.gguf`;
+    alone.mounts[name] = model;
+    alone.faults[name] = { dieAt: Math.floor(((i + Math.random()) / 20) * model.length) };
+    const options = { overlap: i % 2 === 1, cache: { directory, required: true } };
+    await assert.rejects(tokensOf(alone.url + name, options),
+      ({ code }) => ['NETWORK', 'SOURCE_TRUNCATED', 'GGUF_TRUNCATED'].includes(code));
+    delete alone.faults[name];
+    options.cache.verify = true;
+    assert.deepEqual(await tokensOf(alone.url + name, options), expected);
+    const { damaged, checkedBytes } = await modelCache.verify(alone.url + name, { directory });
+    assert.deepEqual([damaged, checkedBytes], [[], model.length]);
+    return alone.stats(name).bytes - model.length;
+  }));
+  await alone.close();
+  t.diagnostic(`at most ${(Math.max(...twice) / MiB).toFixed(2)} MiB were fetched twice`);
+  assert.ok(Math.min(...twice) >= 0 && Math.max(...twice) <= EXTENT_BYTES, `${twice}`);
+});
+
 test('connections cut at many points and aborts: each byte is on disk but once', async () => {
   let attempts = 0;
   server.faults['/data.gguf'] = () => (attempts++ % 2 === 1 ? { cutAt: 3_000_000, etag: '"1"' } : { etag: '"1"' });
@@ -383,6 +418,35 @@ test('sha256: the right one opens, another one leaves nothing behind', async () 
   assert.equal(sent(), 0);
   assert.equal((await modelCache.info(url, { directory })).sha256, right);
   await assert.rejects(open(BUNDLED, { cache: { directory, sha256: right } }), { code: 'BAD_ARGUMENT' });
+});
+
+test('a SHA-256 that the server states is compared when the download is complete', async () => {
+  const right = sha256(DATA);
+  const wrong = sha256(MODEL);
+  const headersOf = (sum) => [
+    { 'X-Linked-ETag': `"${sum}"` },
+    { 'X-Checksum-Sha256': sum.toUpperCase() },
+    { 'Repr-Digest': `sha-512=:abc=:, sha-256=:${Buffer.from(sum, 'hex').toString('base64')}:` },
+  ];
+  for (const headers of headersOf(wrong)) {
+    server.faults['/data.gguf'] = { headers };
+    await assert.rejects(readOnce(), ({ code, message, detail }) =>
+      code === 'SOURCE_CHECKSUM' && /server says/.test(message) && detail.expected === wrong && detail.actual === right);
+    assert.deepEqual(await modelCache.list({ directory }), []);
+  }
+  for (const headers of headersOf(right)) {
+    server.faults['/data.gguf'] = { headers };
+    await readOnce({}, { to: 9 * MiB, whole: false }); // what it stated is known when it goes on
+    await readOnce();
+    assert.equal((await modelCache.info(url, { directory })).sha256, right);
+    await modelCache.clear({ directory });
+  }
+  // Where it redirects, too: hubs do so.
+  server.faults['/elsewhere.gguf'] = { redirect: '/data.gguf', headers: headersOf(wrong)[0] };
+  server.faults['/data.gguf'] = {};
+  await assert.rejects(readOnce({}, {}, { address: `${server.url}/elsewhere.gguf` }), { code: 'SOURCE_CHECKSUM' });
+  server.faults['/data.gguf'] = { headers: { 'X-Linked-ETag': '"not-a-sum"', 'Repr-Digest': 'sha-256=:abc:' } };
+  await readOnce();
 });
 
 // --- room -------------------------------------------------------------------------------------

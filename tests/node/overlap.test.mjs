@@ -3,8 +3,9 @@
 // belong.
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
+import path from 'node:path';
 import { after, before, test } from 'node:test';
-import { explain, open } from '../../js-glue/index.js';
+import { explain, modelCache, open } from '../../js-glue/index.js';
 import { EVENT, EVENT_NUMBERS } from '../../js-glue/profile.js';
 import { runsOf } from '../../js-glue/prefetch.js';
 import { BUNDLED, countingSource, generate, temporary } from '../lib/fixtures.mjs';
@@ -202,6 +203,41 @@ test('steps run while bytes arrive: only the last layers and the output come aft
     assert.ok(bytesPerSecond > 1e6 && bytesPerSecond < 10e6, `${bytesPerSecond} bytes/s`);
     assert.ok(remainingMs < 10_000);
   }, 8e6);
+});
+
+test('through the cache several segments come at once, each byte once; a verified warm start fetches none', async () => {
+  await withFault({}, async () => {
+    const cache = { directory: temporary('overlap-cache'), required: true };
+    assert.deepEqual(await fingerprint(url(), { overlap: true, cache }), expected);
+    const { bytes, most } = server.stats('/m.gguf');
+    assert.equal(bytes, BYTES.length);
+    assert.ok(most >= 2, `${most} answers at once`);
+    for (const verify of [true, false])
+      assert.deepEqual(await fingerprint(url(), { overlap: true, cache: { ...cache, verify } }), expected);
+    assert.equal(server.stats('/m.gguf').bytes, bytes);
+  }, 20e6);
+});
+
+test('what the cache has to tell while weights come is among the warnings once they are there', async () => {
+  const address = url();
+  const damaged = [0.5, 0.9].map((share) => Math.floor(share * BYTES.length)); // of layers that come late
+  for (const worker of [false, true]) await withFault({}, async () => {
+    const cache = { directory: temporary(`overlap-damaged-${worker}`), verify: true };
+    assert.deepEqual(await fingerprint(address, { cache }), expected);
+    const [{ key }] = await modelCache.list({ directory: cache.directory });
+    const file = path.join(cache.directory, key, 'content');
+    const bytes = fs.readFileSync(file);
+    for (const at of damaged) bytes[at] ^= 1;
+    fs.writeFileSync(file, bytes);
+    server.rate = 8e6;
+    const model = await open(address, { context: 64, overlap: true, worker, cache });
+    const cacheWarnings = () => model.explanation.warnings.filter(({ code }) => code.startsWith('CACHE')).length;
+    assert.ok(cacheWarnings() < 2);
+    await model.loaded;
+    assert.equal(cacheWarnings(), 2);
+    assert.deepEqual((await generate(model, IDS, OPTIONS)).result.logprobs, expected.logprobs[0]);
+    await model.close();
+  });
 });
 
 test('memory is as planned, prompts of up to 512 tokens are one chunk unless told otherwise', async () => {

@@ -32,6 +32,25 @@ export function serve(how) {
       return loop.run();
     },
     store: how.store,
+    /** Milliseconds of reading all of it and doing nothing with it. */
+    async download(url) {
+      const start = performance.now();
+      const reader = (await fetch(url)).body.getReader();
+      while (!(await reader.read()).done);
+      return performance.now() - start;
+    },
+    /** Nothing is stored: milliseconds from the call of open to the first token, and of the median step after it. */
+    async firstVisit(url, options, prompt) {
+      await how.forget?.();
+      const start = performance.now();
+      peer = await how.open(url, options);
+      const opened = performance.now() - start;
+      const times = [];
+      await peer.generate(prompt, 9, () => { times.push(performance.now()); });
+      const steps = times.slice(1).map((at, i) => at - times[i]).sort((a, b) => a - b);
+      await peer.close();
+      return { first: times[0] - start, opened, stepMs: steps[steps.length >> 1] };
+    },
     /** Milliseconds from the call of open to the first token. */
     async firstToken(url, options, prompt) {
       const start = performance.now();

@@ -24,6 +24,7 @@ async function start(url, { context, threads }, useCache) {
 }
 
 serve({
+  forget: () => new Wllama({ default: '/wllama/esm/wasm/wllama.wasm' }).modelManager.clear(),
   open: (url, options) => start(url, options, false),
   store: async (url) => {
     await new Wllama({ default: '/wllama/esm/wasm/wllama.wasm' }).modelManager.downloadModel(url);

@@ -157,7 +157,7 @@ test('the plan: a bar whose parts add up, a table of all tensors, text', { skip 
 
 test('explain over HTTP reads the header only; a budget too small gives suggestions and no Load', { skip }, async () => {
   await visit();
-  await page.fill('#memory', '16 MiB');
+  await page.fill('#memory', '12 MiB');
   await explainUrl(`${server.url}/other/big.gguf`);
   assert.equal(await text('#verdict'), 'Does not fit');
   assert.ok(await page.locator('#load').isDisabled());

@@ -16,7 +16,7 @@ import { fullError, keyOf, openStore, storeError, unavailable } from './store.js
 
 const MAX_READ_BYTES = 4 * 1024 * 1024;
 const PROBE_BYTES = 256 * 1024;
-const STREAM_AHEAD_BYTES = 1024 * 1024;
+const STREAM_AHEAD_BYTES = 2 * 1024 * 1024;
 // Padding between tensors is fetched with them, so that the copy gets whole.
 const MAX_GAP_BYTES = 1024 * 1024;
 // At the end so much is fetched that no step needs; a file with more stays incomplete.

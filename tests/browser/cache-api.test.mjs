@@ -9,7 +9,7 @@ import { chromiumMissing } from '../lib/chromium.mjs';
 const skip = await chromiumMissing();
 const MiB = 1 << 20;
 const EXTENT = 4 * MiB;
-const slowly = { chunk: 1 << 16, delay: 6 };
+const slowly = { chunk: 1 << 16, delay: 8 };
 
 /** Names of all caches of the Cache API, and whether there are files. */
 const places = (pages) =>

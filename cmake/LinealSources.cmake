@@ -4,10 +4,16 @@ file(GLOB LNL_KERNEL_SOURCES CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/kernels/
 file(GLOB LNL_TOP_SOURCES CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/*.c")
 set(LNL_CORE_SOURCES ${LNL_TOP_SOURCES} ${LNL_FORM_SOURCES} ${LNL_KERNEL_SOURCES})
 # What runs once a model or once a message, not once a token: small before fast.
-set(LNL_SMALL_SOURCES arch block budget engine explain fmt gguf gguf_read hparams host inspect load model
-  place plan status stream tok_vocab)
+set(LNL_SMALL_SOURCES arch block budget engine explain fmt gguf gguf_read hparams host inspect kv load mem
+  model place plan session status stream tok_vocab)
 list(TRANSFORM LNL_SMALL_SOURCES PREPEND "${CMAKE_SOURCE_DIR}/src/")
 list(TRANSFORM LNL_SMALL_SOURCES APPEND ".c")
+# The same where addresses are larger, and with them the code: what does little work
+# beside matrices and attention.
+set(LNL_WIDE_SMALL_SOURCES exec exec_ops exec_stream forms/forms sample tok tok_bpe tok_merge tok_special tok_spm
+  tok_split tok_ugm tok_wpm unicode)
+list(TRANSFORM LNL_WIDE_SMALL_SOURCES PREPEND "${CMAKE_SOURCE_DIR}/src/")
+list(TRANSFORM LNL_WIDE_SMALL_SOURCES APPEND ".c")
 set(LNL_ABI_SOURCE "${CMAKE_SOURCE_DIR}/wasm/abi.c")
 set(LNL_ABI_HEADER "${CMAKE_SOURCE_DIR}/wasm/abi.h")
 

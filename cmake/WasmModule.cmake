@@ -1,8 +1,10 @@
 # The modules of the package: no imports, nothing exported but the functions of
 # wasm/abi.h and the memory; those for threads import the memory, which is
-# shared, and export what a further thread needs; and the WASI command.
+# shared, and export what a further thread needs; the one of these with 64-bit
+# addresses; and the WASI command.
 
-set(LNL_WASM_OPT "${CMAKE_SOURCE_DIR}/node_modules/binaryen/bin/wasm-opt")
+set(LNL_BINARYEN "${CMAKE_SOURCE_DIR}/node_modules/binaryen/bin")
+set(LNL_WASM_OPT "${LNL_BINARYEN}/wasm-opt")
 if(NOT EXISTS "${LNL_WASM_OPT}")
   message(FATAL_ERROR "wasm-opt (npm package binaryen) is missing: run `npm ci`, or `bash scripts/setup.sh build`")
 endif()
@@ -14,8 +16,8 @@ find_program(LNL_NODE node REQUIRED)
 set(LNL_WASM_COMPILE -msimd128 "SHELL:-mllvm -disable-lsr")
 set(LNL_WASM_LINK
   -Wl,--stack-first -Wl,-z,stack-size=262144
-  -Wl,--max-memory=4294967296
   -Wl,--gc-sections -Wl,--strip-debug)
+set(LNL_4_GIB -Wl,--max-memory=4294967296)
 
 # Threads without pthreads: each is an instance of its own over one memory. The
 # host makes that memory, of this initial size (js-glue/abi.js has the number
@@ -25,6 +27,18 @@ set(LNL_THREADS_LINK -Wl,--shared-memory -Wl,--import-memory -Wl,--initial-memor
 set(LNL_THREADS_EXPORTS __stack_pointer __wasm_init_tls __tls_size __tls_align)
 
 set_source_files_properties(${LNL_SMALL_SOURCES} "${LNL_ABI_SOURCE}" PROPERTIES COMPILE_OPTIONS -Oz)
+
+# 64-bit addresses: engines allow 16 GiB. wasi-libc's headers suit, with the limits
+# of wasm/wide; its library does not. wasm/wide_libc.c stands in for it, except for
+# mathematics: those are the very functions of the other modules, over a small
+# 32-bit memory of their own with their tables, so that results are the same bits.
+set(LNL_WIDE_TARGET --target=wasm64-wasi)
+set(LNL_WIDE_COMPILE ${LNL_WIDE_TARGET} "SHELL:-isystem ${CMAKE_SOURCE_DIR}/wasm/wide"
+  "SHELL:-isystem /usr/include/wasm32-wasi" -Wshorten-64-to-32)
+set(LNL_16_GIB -Wl,--max-memory=17179869184)
+set(LNL_WIDE_LIBC "${CMAKE_SOURCE_DIR}/wasm/wide_libc.c")
+set(LNL_MATH cos exp expf fmax fmaxf fminf log logf pow powf sin tanhf)
+set_source_files_properties("${LNL_WIDE_LIBC}" PROPERTIES COMPILE_OPTIONS -fno-builtin)
 
 # Links `target` without an entry point, exporting memory and the given functions.
 function(lnl_link_reactor target)
@@ -76,6 +90,7 @@ function(lnl_wasm_module variant)
   target_link_libraries(lineal-${variant} PRIVATE lnl_flags)
   target_compile_options(lineal-${variant} PRIVATE ${LNL_WASM_COMPILE} ${ARGN})
   lnl_link_reactor(lineal-${variant} ${exports})
+  target_link_options(lineal-${variant} PRIVATE ${LNL_4_GIB})
   lnl_optimize(lineal-${variant} "lineal-${variant}.wasm")
 endfunction()
 
@@ -89,6 +104,64 @@ function(lnl_sha256_module)
   lnl_optimize(lineal-sha256 "lineal-sha256.wasm")
 endfunction()
 
+# dist/lineal-<variant>-mt-64.wasm: threads and 64-bit addresses.
+function(lnl_wasm_wide_module variant)
+  set(name ${variant}-mt-64)
+  set(flags ${LNL_WASM_COMPILE} ${ARGN} ${LNL_THREADS_COMPILE} ${LNL_WIDE_COMPILE})
+  set(sources ${LNL_CORE_SOURCES})
+  list(REMOVE_ITEM sources ${LNL_WIDE_SMALL_SOURCES})
+  add_library(core-${name} OBJECT ${sources})
+  add_library(core-${name}-small OBJECT ${LNL_WIDE_SMALL_SOURCES})
+  lnl_declared_functions("${LNL_ABI_HEADER}" lnl_abi_ exports)
+  list(APPEND exports ${LNL_THREADS_EXPORTS})
+  add_executable(lineal-${name} "${LNL_ABI_SOURCE}" "${LNL_WIDE_LIBC}"
+    $<TARGET_OBJECTS:core-${name}> $<TARGET_OBJECTS:core-${name}-small>)
+  foreach(target core-${name} core-${name}-small lineal-${name})
+    target_link_libraries(${target} PRIVATE lnl_flags)
+    target_compile_options(${target} PRIVATE ${flags})
+  endforeach()
+  target_compile_options(core-${name}-small PRIVATE -Oz)
+  lnl_link_reactor(lineal-${name} ${exports})
+  # What is neither here nor among the mathematics fails the link.
+  list(JOIN LNL_MATH "\n" undefined)
+  file(WRITE "${CMAKE_BINARY_DIR}/math.txt" "${undefined}\n")
+  target_link_options(lineal-${name} PRIVATE ${LNL_WIDE_TARGET} -nostdlib ${LNL_16_GIB} ${LNL_THREADS_LINK}
+    "-Wl,--allow-undefined-file=${CMAKE_BINARY_DIR}/math.txt")
+
+  # On 32-bit addresses, whatever those of its caller are.
+  file(WRITE "${CMAKE_BINARY_DIR}/math.c" "typedef int nothing;\n")
+  add_executable(lineal-math "${CMAKE_BINARY_DIR}/math.c")
+  lnl_link_reactor(lineal-math ${LNL_MATH})
+  target_link_options(lineal-math PRIVATE
+    -Wl,-z,stack-size=4096 -Wl,--max-memory=65536 -Wl,--export-memory=math_memory)
+
+  # Merged, all exports of both stay: wasm-metadce drops those that its graph does
+  # not name. Not -Os: its ssa-nomerge costs a quarter of the speed here.
+  set(nodes "")
+  foreach(export IN LISTS exports)
+    string(APPEND nodes ",\n{\"name\":\"${export}\",\"export\":\"${export}\"}")
+  endforeach()
+  list(JOIN exports "\",\"" reaches)
+  set(graph "${CMAKE_BINARY_DIR}/exports-64.json")
+  file(WRITE "${graph}" "[{\"name\":\"outside\",\"root\":true,\"reaches\":[\"${reaches}\"]}${nodes}]\n")
+  set(features --enable-multimemory)
+  set(path "${LNL_DIST}/lineal-${name}.wasm")
+  set(merged "${CMAKE_BINARY_DIR}/merged-64.wasm")
+  add_custom_command(
+    OUTPUT "${path}"
+    COMMAND "${CMAKE_COMMAND}" -E make_directory "${LNL_DIST}"
+    COMMAND "${LNL_NODE}" "${LNL_BINARYEN}/wasm-merge" --quiet ${features}
+      "$<TARGET_FILE:lineal-${name}>" main "$<TARGET_FILE:lineal-math>" env -o "${merged}"
+    COMMAND "${LNL_NODE}" "${LNL_BINARYEN}/wasm-metadce" --quiet ${features}
+      "${merged}" --graph-file "${graph}" -o "${merged}" > "${CMAKE_BINARY_DIR}/metadce.log"
+    COMMAND "${LNL_NODE}" "${LNL_WASM_OPT}" ${features} -O2 -s 1 -ocimfs 0 "${merged}" -o "${path}.tmp"
+    COMMAND "${CMAKE_COMMAND}" -E rename "${path}.tmp" "${path}"
+    DEPENDS lineal-${name} lineal-math "${LNL_WASM_OPT}" "${graph}"
+    COMMENT "wasm-merge and wasm-opt lineal-${name}.wasm"
+    VERBATIM)
+  add_custom_target(dist-lineal-${name} ALL DEPENDS "${path}")
+endfunction()
+
 # dist/test/kernels-<variant>.wasm: the cases of the kernels over the very
 # objects that the module is linked from. The sources name their exports
 # themselves.
@@ -100,6 +173,7 @@ function(lnl_kernel_tests variant)
   target_include_directories(kernels-${variant} PRIVATE "${CMAKE_SOURCE_DIR}" "${cases}")
   target_compile_options(kernels-${variant} PRIVATE ${LNL_WASM_COMPILE} ${ARGN})
   lnl_link_reactor(kernels-${variant})
+  target_link_options(kernels-${variant} PRIVATE ${LNL_4_GIB})
   lnl_optimize(kernels-${variant} "test/kernels-${variant}.wasm")
 endfunction()
 
@@ -114,6 +188,6 @@ function(lnl_wasi_command)
     target_compile_definitions(${target} PRIVATE LNL_LIBC_HEAP)
     target_compile_options(${target} PRIVATE ${LNL_WASM_COMPILE})
   endforeach()
-  target_link_options(lineal-wasi PRIVATE ${LNL_WASM_LINK})
+  target_link_options(lineal-wasi PRIVATE ${LNL_WASM_LINK} ${LNL_4_GIB})
   lnl_optimize(lineal-wasi "lineal-wasi.wasm")
 endfunction()

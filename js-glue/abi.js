@@ -1,11 +1,12 @@
 // The only file that touches wasm memory: compiles and instantiates a module,
 // and wraps each export of wasm/abi.h. Rules kept here: pointers are unsigned
-// (>>> 0, they pass 2 GiB), 64-bit quantities are doubles, and a view of the
-// memory is taken anew after each call, because each call may grow it.
+// (#pointer: they pass 2 GiB, and in the module with 64-bit addresses they are
+// BigInts), 64-bit quantities are doubles, and a view of the memory is taken
+// anew after each call, because each call may grow it.
 import { held } from './caps.js';
 import { LinealError } from './errors.js';
 
-const ABI_VERSION = 7;
+const ABI_VERSION = 8;
 
 export const STATUS = /** @type {const} */ ({ OK: 0, NEED_BYTES: 1, MORE: 2, CANCELLED: 3, CONTEXT_FULL: 4 });
 export const TEXT = /** @type {const} */ ({
@@ -52,10 +53,16 @@ const NUMBER = /** @type {Record<NumberName, number>} */ (
 const SHARED_PAGES = 8;
 // An engine may refuse to set aside as much as there could be.
 const SHARED_MAX_PAGES = [65536, 49152, 32768, 24576, 16384, 12288, 8192, 4096];
+// The same of the module with 64-bit addresses.
+const WIDE_MAX_PAGES = [262144, 196608, 131072, 98304];
 const PAGE_BYTES = 65536;
 // An input above this is given back with its ids (four times as large at most)
 // when the call ends.
 const KEPT_INPUT_BYTES = 16384;
+// Names and messages of the core are shorter.
+const MOST_STRING_BYTES = 4096;
+// The core takes at most so much of a header at a time.
+const HEADER_PIECE_BYTES = 2 ** 24;
 
 const HOST_KIND = { browser: 0, node: 1, wasi: 2, native: 3 };
 const KV_TYPE = { auto: 0, f32: 1, f16: 2, q8_0: 3, q4_0: 4 };
@@ -120,13 +127,18 @@ async function compile(url) {
 
 /**
  * A memory for a module with threads, as large as the engine allows; undefined where it allows none.
+ * @param {boolean} [wide] for the module with 64-bit addresses
  * @returns {{ memory: WebAssembly.Memory, maxBytes: number } | undefined} maxBytes 0: the whole address space
  */
-export function sharedMemory() {
-  for (const maximum of SHARED_MAX_PAGES) {
+export function sharedMemory(wide = false) {
+  const most = wide ? WIDE_MAX_PAGES : SHARED_MAX_PAGES;
+  for (const maximum of most) {
     try {
-      const memory = new WebAssembly.Memory({ initial: SHARED_PAGES, maximum, shared: true });
-      return { memory, maxBytes: maximum === SHARED_MAX_PAGES[0] ? 0 : maximum * PAGE_BYTES };
+      const limits = wide
+        ? { initial: BigInt(SHARED_PAGES), maximum: BigInt(maximum), address: 'i64', shared: true }
+        : { initial: SHARED_PAGES, maximum, shared: true };
+      const memory = new WebAssembly.Memory(/** @type {WebAssembly.MemoryDescriptor} */ (limits));
+      return { memory, maxBytes: maximum === most[0] ? 0 : maximum * PAGE_BYTES };
     } catch {
       // Try a smaller one.
     }
@@ -168,7 +180,7 @@ export function memoryGiven(bytes, shared) {
 export class Core {
   /** @type {any} */ #exports;
   /** @type {WebAssembly.Memory} */ #memory;
-  #engine = 0;
+  /** @type {number | bigint} as the module gave it, since it is only ever given back; 0: none */ #engine = 0;
   #dead = '';
 
   #module;
@@ -215,9 +227,8 @@ export class Core {
       (host.rangeRead ? 16 : 0) |
       (host.isolated ? 32 : 0) |
       (host.canWait ? 64 : 0);
-    core.#engine =
-      core.#call('open', HOST_KIND[host.kind], flags, host.threads, threadsAsked, host.maxMemoryBytes) >>> 0;
-    if (core.#engine === 0) throw core.#failure(-1, 'no memory for the engine');
+    core.#engine = core.#raw('open', HOST_KIND[host.kind], flags, host.threads, threadsAsked, host.maxMemoryBytes);
+    if (!core.#engine) throw core.#failure(-1, 'no memory for the engine');
     return core;
   }
 
@@ -227,7 +238,7 @@ export class Core {
   }
 
   close() {
-    if (this.#engine === 0) return;
+    if (!this.#engine) return;
     const engine = this.#engine;
     this.#engine = 0;
     if (!this.#dead) {
@@ -277,9 +288,24 @@ export class Core {
 
   /** @param {number} bytes */
   #headerRoom(bytes) {
-    const pointer = this.#call('header_reserve', this.#engine, bytes) >>> 0;
+    const pointer = this.#pointer('header_reserve', this.#engine, bytes);
     if (pointer === 0) throw this.#failure(-1);
     return pointer;
+  }
+
+  /**
+   * Takes over the headers that another core has read, all complete.
+   * @param {Core} other
+   * @param {(number | undefined)[]} fileBytes of each part
+   */
+  copyHeaders(other, fileBytes) {
+    fileBytes.forEach((size, part) => {
+      this.headerBegin(part, size);
+      const start = other.#pointer('header_image', other.#engine, part);
+      const bytes = other.#call('header_image_bytes', other.#engine, part);
+      for (let at = 0; at < bytes; at += HEADER_PIECE_BYTES)
+        this.headerPush(other.#bytes(start + at, Math.min(bytes - at, HEADER_PIECE_BYTES)));
+    });
   }
 
   /** The source ended: throws unless the header is complete. */
@@ -293,14 +319,18 @@ export class Core {
 
   /**
    * @param {Pick<import('./options.js').PlanOptions, 'context' | 'memory' | 'kvType' | 'chunk' | 'allLogits'>
-   *   & Partial<Pick<import('./options.js').PlanOptions, 'embeddings' | 'placement' | 'stream' | 'streamWindow'>>
+   *   & Partial<Pick<import('./options.js').PlanOptions, 'embeddings' | 'placement' | 'stream' | 'streamWindow' | 'module'>>
    *   & { spread?: boolean }} options
    *   spread: each activation in a place of its own, to check the slab by
    */
-  plan({ context, memory, kvType, chunk, allLogits, embeddings, placement, stream, streamWindow, spread }) {
+  plan({ context, memory, kvType, chunk, allLogits, embeddings, placement, stream, streamWindow, module, spread }) {
     const kv = typeof kvType === 'object' ? KV_TYPE[kvType.k] + 256 * KV_TYPE[kvType.v] : KV_TYPE[kvType];
     const flags =
-      (allLogits ? 1 : 0) | (embeddings ? 2 : 0) | (stream === 'auto' ? 4 : 0) | (spread ? 8 : 0);
+      (allLogits ? 1 : 0) |
+      (embeddings ? 2 : 0) |
+      (stream === 'auto' ? 4 : 0) |
+      (spread ? 8 : 0) |
+      ((module ?? 'auto') === 'auto' ? 0 : 16);
     const place = PROFILE[placement?.profile ?? 'auto'] + 256 * HOLD[placement?.hold ?? 'auto'];
     const make = (/** @type {number} */ bytes) =>
       this.#status('plan', context, memory, kv, chunk, flags, place, bytes, streamWindow ?? 0);
@@ -324,7 +354,7 @@ export class Core {
 
   /** @param {number} which of TEXT */
   text(which) {
-    const pointer = this.#call('text', this.#engine, which) >>> 0;
+    const pointer = this.#pointer('text', this.#engine, which);
     if (pointer === 0) throw this.#failure(-1);
     const bytes = this.#call('text_bytes', this.#engine) >>> 0;
     return decoder.decode(this.#copy(this.#bytes(pointer, bytes)));
@@ -385,7 +415,7 @@ export class Core {
    * @param {Uint8Array} chunk
    */
   feed(chunk) {
-    this.#bytes(this.#call('need_pointer', this.#engine) >>> 0, chunk.length).set(chunk);
+    this.#bytes(this.#pointer('need_pointer', this.#engine), chunk.length).set(chunk);
     this.#status('load_fed', chunk.length);
   }
 
@@ -396,7 +426,7 @@ export class Core {
    * @param {(target: Uint8Array) => number} fill
    */
   feedWith(bytes, fill) {
-    const filled = fill(this.#bytes(this.#call('need_pointer', this.#engine) >>> 0, bytes));
+    const filled = fill(this.#bytes(this.#pointer('need_pointer', this.#engine), bytes));
     if (filled > 0) this.#status('load_fed', filled);
     return filled;
   }
@@ -427,7 +457,7 @@ export class Core {
     const flags = (options.addSpecial ? 1 : 0) | (options.parseSpecial ? 2 : 0);
     return this.#withInput(bytes, () => {
       const count = this.#count('tokenize', bytes.length, flags);
-      const pointer = this.#call('tokens', this.#engine) >>> 0;
+      const pointer = this.#pointer('tokens', this.#engine);
       // slice: a copy of our own.
       return new Int32Array(this.#memory.buffer, pointer, count).slice();
     });
@@ -439,7 +469,7 @@ export class Core {
    * @param {boolean} showSpecial
    */
   piece(id, showSpecial) {
-    const pointer = this.#call('piece', this.#engine, id, showSpecial ? 1 : 0) >>> 0;
+    const pointer = this.#pointer('piece', this.#engine, id, showSpecial ? 1 : 0);
     const bytes = this.#call('piece_bytes', this.#engine) >>> 0;
     return this.#copy(this.#bytes(pointer, pointer === 0 ? 0 : bytes));
   }
@@ -506,7 +536,7 @@ export class Core {
    * @param {number} vocab
    */
   logits(row, vocab) {
-    const pointer = this.#call('logits', this.#engine) >>> 0;
+    const pointer = this.#pointer('logits', this.#engine);
     if (pointer === 0) throw new LinealError('BAD_STATE', 'there are no logits yet');
     return new Float32Array(this.#memory.buffer, pointer + row * vocab * 4, vocab).slice();
   }
@@ -533,8 +563,8 @@ export class Core {
       memory: this.#memory,
       engine: this.#engine,
       index,
-      stack: this.#call('thread_stack', this.#engine, index),
-      tls: this.#call('thread_tls', this.#engine, index),
+      stack: this.#raw('thread_stack', this.#engine, index),
+      tls: this.#raw('thread_tls', this.#engine, index),
     };
   }
 
@@ -573,19 +603,19 @@ export class Core {
    */
   #withInput(bytes, work, keep = KEPT_INPUT_BYTES) {
     // Asking for 0 bytes would free it.
-    const pointer = this.#call('input', this.#engine, Math.max(bytes.length, 1)) >>> 0;
+    const pointer = this.#pointer('input', this.#engine, Math.max(bytes.length, 1));
     if (pointer === 0) throw this.#failure(-1);
     this.#bytes(pointer, bytes.length).set(bytes);
     try {
       return work();
     } finally {
-      if (bytes.length > keep && !this.#dead) this.#call('input', this.#engine, 0);
+      if (bytes.length > keep && !this.#dead) this.#raw('input', this.#engine, 0);
     }
   }
 
   /**
    * A call whose result is a count, or a negative status.
-   * @param {string} name @param {...number} args
+   * @param {string} name @param {...(number | bigint)} args
    */
   #count(name, ...args) {
     const result = this.#call(name, this.#engine, ...args) | 0;
@@ -595,7 +625,7 @@ export class Core {
 
   /**
    * A call whose result is a status; throws the negative ones.
-   * @param {string} name @param {...number} args
+   * @param {string} name @param {...(number | bigint)} args
    */
   #status(name, ...args) {
     const status = this.#call(name, this.#engine, ...args) | 0;
@@ -604,11 +634,28 @@ export class Core {
   }
 
   /**
-   * @param {string} name without lnl_abi_
-   * @param {...number} args
+   * A call whose result is an address: below 2^53 in any module.
+   * @param {string} name @param {...(number | bigint)} args
+   */
+  #pointer(name, ...args) {
+    const pointer = this.#raw(name, ...args);
+    return typeof pointer === 'bigint' ? Number(pointer) : pointer >>> 0;
+  }
+
+  /**
+   * @param {string} name @param {...(number | bigint)} args
    * @returns {number}
    */
   #call(name, ...args) {
+    return /** @type {number} */ (this.#raw(name, ...args));
+  }
+
+  /**
+   * @param {string} name without lnl_abi_
+   * @param {...(number | bigint)} args
+   * @returns {number | bigint} an address may be either
+   */
+  #raw(name, ...args) {
     if (this.#dead) {
       throw new LinealError('INTERNAL', `this instance takes no more calls: ${this.#dead}`);
     }
@@ -626,23 +673,28 @@ export class Core {
    * @param {string} [fallback]
    */
   #failure(status, fallback) {
-    const code = this.#cString(this.#call('status_name', status));
-    const message = this.#engine === 0 ? '' : this.#cString(this.#call('error', this.#engine));
+    const code = this.#cString('status_name', status);
+    const message = this.#engine ? this.#cString('error', this.#engine) : '';
     return new LinealError(
       code || 'INTERNAL',
-      message || fallback || this.#cString(this.#call('status_text', status)),
+      message || fallback || this.#cString('status_text', status),
       {
-        remedy: this.#cString(this.#call('status_remedy', status)),
+        remedy: this.#cString('status_remedy', status),
         detail: { status },
       },
     );
   }
 
-  /** @param {number} pointer */
-  #cString(pointer) {
-    const start = pointer >>> 0;
+  /**
+   * A call whose result is a text that ends with a NUL.
+   * @param {string} name @param {...(number | bigint)} args
+   */
+  #cString(name, ...args) {
+    const start = this.#pointer(name, ...args);
     if (start === 0) return '';
-    const all = new Uint8Array(this.#memory.buffer, start);
+    // Not up to the end: engines limit the length of a view.
+    const { buffer } = this.#memory;
+    const all = new Uint8Array(buffer, start, Math.min(buffer.byteLength - start, MOST_STRING_BYTES));
     const end = all.indexOf(0);
     return decoder.decode(this.#copy(all.subarray(0, end < 0 ? 0 : end)));
   }

@@ -31,7 +31,7 @@ export class LocalBackend {
     this.#parts = parts;
     const engine = await Engine.readHeader(parts, options, context);
     try {
-      return engine.explain(options);
+      return await engine.plan(options, context);
     } finally {
       await engine.close();
     }

@@ -25,6 +25,14 @@ const DOT_PROBE = new Uint8Array([
   0x1b, 0, 0x0b,
 ]);
 
+// (module (table i64 1 1 funcref) (memory i64 1 1) (memory 1 1)): what the module with 64-bit addresses has
+const WIDE_PROBE = new Uint8Array([
+  0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 4, 5, 1, 0x70, 5, 1, 1, 5, 7, 2, 5, 1, 1, 1, 1, 1,
+]);
+/** The module with threads and 64-bit addresses. */
+export const WIDE_MODULE = 'relaxed-mt-64';
+const GIB = 2 ** 30;
+
 /** Whether this is Node (or a program that offers its file interface). */
 export const isNode =
   typeof process === 'object' &&
@@ -111,19 +119,55 @@ async function dotWorks(attempt) {
   );
 }
 
+/** Whether the engine takes the module with 64-bit addresses. */
+async function wideSupported() {
+  if (!WebAssembly.validate(WIDE_PROBE) || !(await relaxedSupported())) return false;
+  try {
+    const limits = { initial: 1n, maximum: 1n, address: 'i64', shared: true };
+    new WebAssembly.Memory(/** @type {any} */ (limits));
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** What the machine has, as far as it tells; 0: it does not. */
+export async function physicalBytes() {
+  if (isNode) {
+    const os = await import('node:os');
+    const limit = process.constrainedMemory?.() ?? 0;
+    return limit > 0 ? Math.min(limit, os.totalmem()) : os.totalmem();
+  }
+  // Rounded; 8 stands for more in browsers that say no larger number.
+  const gib = /** @type {any} */ (globalThis.navigator)?.deviceMemory ?? 0;
+  return gib < 8 ? gib * GIB : 0;
+}
+
+/** Whether there can be more than 32-bit addresses reach, and a module for it. */
+async function hasMemory64() {
+  const bytes = await physicalBytes();
+  return (bytes === 0 || bytes > 4 * GIB) && wideSupported();
+}
+
 /**
- * Which build to run.
- * @param {'auto' | 'base' | 'relaxed'} [wish]
- * @returns {Promise<'base' | 'relaxed'>}
+ * Which build to run. 'auto' is never the one with 64-bit addresses: that follows from the plan.
+ * @param {import('./options.js').ModuleName | 'auto'} [wish]
+ * @returns {Promise<import('./options.js').ModuleName>}
  */
 export async function chooseModule(wish = 'auto') {
-  if (wish !== 'auto' && wish !== 'base' && wish !== 'relaxed') {
-    throw badArgument(`module is 'auto', 'base' or 'relaxed', not '${String(wish)}'`);
+  if (wish !== 'auto' && wish !== 'base' && wish !== 'relaxed' && wish !== WIDE_MODULE) {
+    throw badArgument(`module is 'auto', 'base', 'relaxed' or '${WIDE_MODULE}', not '${String(wish)}'`);
   }
   if (typeof WebAssembly !== 'object' || !WebAssembly.validate(SIMD_PROBE)) {
     throw new LinealError('WASM_UNSUPPORTED', 'this engine has no WebAssembly SIMD');
   }
   if (wish === 'base') return 'base';
+  if (wish === WIDE_MODULE) {
+    if (await wideSupported()) return wish;
+    throw new LinealError('WASM_UNSUPPORTED', 'this engine has no 64-bit memory (or no relaxed SIMD) for WebAssembly', {
+      remedy: "use module: 'auto', or Node 24 or later, or a current Chromium or Firefox",
+    });
+  }
   if (await (wish === 'relaxed' ? relaxedForced() : relaxedSupported())) return 'relaxed';
   if (wish === 'relaxed') {
     throw new LinealError(
@@ -165,7 +209,7 @@ export async function probeCapabilities(overrides = {}, source = {}) {
     kind,
     canMap: false,
     canGrow: true,
-    memory64: false,
+    memory64: (kind === 'browser' || kind === 'node') && (await hasMemory64()),
     syncRead: source.syncRead ?? false,
     rangeRead: source.rangeRead ?? true,
     isolated,

@@ -121,7 +121,7 @@ export const OPTIONS = {
     help: 'auto: weights that do not fit are read again for each token; off: never (default auto)',
   },
   chunk: { type: 'string', value: 'N', parse: positive, help: 'prompt tokens evaluated in one pass' },
-  module: { type: 'string', value: 'NAME', help: 'build to run: auto, base or relaxed (default auto)' },
+  module: { type: 'string', value: 'NAME', help: 'build to run: auto, base, relaxed or relaxed-mt-64 (default auto)' },
   header: {
     type: 'string',
     multiple: true,

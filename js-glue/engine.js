@@ -2,7 +2,7 @@
 // same code runs in process and inside a worker. All arguments and results are
 // plain data.
 import { Core, STATUS, TEXT, compileModule, memoryGiven, sharedMemory } from './abi.js';
-import { chooseModule, probeCapabilities, threadsPossible } from './caps.js';
+import { WIDE_MODULE, chooseModule, physicalBytes, probeCapabilities, threadsPossible } from './caps.js';
 import { LinealError, abortable, closedError, throwIfAborted } from './errors.js';
 import { FIRST_READ_BYTES, Loader } from './loader.js';
 import { LoadClock, Profiler } from './profile.js';
@@ -19,6 +19,7 @@ import { nextTurn } from './turn.js';
 /** @typedef {import('./index.d.ts').GenerationResult} GenerationResult */
 /** @typedef {import('./index.d.ts').LogitsRow} LogitsRow */
 /** @typedef {import('./index.d.ts').ModelInfo & { warnings: import('./index.d.ts').Reason[] }} LoadedInfo */
+/** @typedef {import('./index.d.ts').HostCapabilities} HostCapabilities */
 
 /** @typedef {'ready' | 'more' | 'waited' | 'full' | 'aborted'} Evaluated */
 /**
@@ -41,6 +42,7 @@ export class Engine {
   #core;
   #loader;
   #moduleName;
+  #host;
   /** @type {Threads | undefined} */ #threads;
   #clock;
   /** @type {import('./profile.js').Plans | undefined} */ #plans;
@@ -52,12 +54,14 @@ export class Engine {
   /** @type {boolean | undefined} whether the tokenizer puts a space before a text */ #spacePrefix;
 
   /**
-   * @param {Core} core @param {Loader} loader @param {string} moduleName @param {LoadClock} clock
+   * @param {Core} core @param {Loader} loader @param {string} moduleName @param {HostCapabilities} host
+   * @param {LoadClock} clock
    */
-  constructor(core, loader, moduleName, clock) {
+  constructor(core, loader, moduleName, host, clock) {
     this.#core = core;
     this.#loader = loader;
     this.#moduleName = moduleName;
+    this.#host = host;
     this.#clock = clock;
   }
 
@@ -76,10 +80,7 @@ export class Engine {
     const clock = new LoadClock();
     context.onProgress?.({ phase: 'compile', loaded: 0, total: undefined });
     const name = await chooseModule(options.module);
-    const host = await probeCapabilities(options.host);
-    const shared = threadsPossible(host, options.threads) ? sharedMemory() : undefined;
-    const file = `lineal-${name}${shared ? '-mt' : ''}.wasm`;
-    const module = await compileModule(new URL(file, options.wasmBaseUrl));
+    const start = await startModule(name, await probeCapabilities(options.host), options);
     throwIfAborted(context.signal);
     clock.end('compile', 0);
     const source = await openSource(parts[0], context);
@@ -93,10 +94,9 @@ export class Engine {
         syncRead: Boolean(source.readSync),
         rangeRead: source.rangeRead,
       });
-      const core = await Core.create(module, capabilities, options.threads, shared?.memory);
-      if (shared?.maxBytes) core.setCeiling(shared.maxBytes);
+      const core = await start(capabilities);
       const loader = new Loader(core, parts, source, context);
-      engine = new Engine(core, loader, name, clock);
+      engine = new Engine(core, loader, name, capabilities, clock);
       await loader.readHeaders(first, Boolean(how.firstPartOnly));
       engine.#loaded('header');
       return engine;
@@ -114,7 +114,7 @@ export class Engine {
   static async open(parts, options, context) {
     const engine = await Engine.readHeader(parts, options, context);
     try {
-      let explanation = engine.explain(options);
+      let explanation = await engine.plan(options, context);
       if (!explanation.fits) throw doesNotFit(explanation);
       engine.#loaded('plan');
       engine.#core.bind();
@@ -151,11 +151,36 @@ export class Engine {
   }
 
   /**
+   * Plans, with 64-bit addresses if that is what the plan needs.
+   * @param {PlanOptions} options @param {EngineContext} context
+   * @returns {Promise<import('./index.d.ts').Explanation>}
+   */
+  async plan(options, context) {
+    const explanation = this.#explain(options);
+    const { bits, chosen_bits: chosen } = explanation.address;
+    if (chosen === bits || this.#moduleName === WIDE_MODULE) return explanation;
+    const name = await chooseModule(WIDE_MODULE); // throws if the host was said to have what it lacks
+    const start = await startModule(name, this.#host, options);
+    throwIfAborted(context.signal);
+    const core = await start(this.#host);
+    try {
+      this.#loader.moveTo(core);
+    } catch (error) {
+      core.close();
+      throw error;
+    }
+    this.#core.close();
+    this.#core = core;
+    this.#moduleName = name;
+    return this.#explain(options);
+  }
+
+  /**
    * A plan that fits is tried: what the engine does not give is the ceiling, and it is planned again.
    * @param {PlanOptions} options
    * @returns {import('./index.d.ts').Explanation}
    */
-  explain(options) {
+  #explain(options) {
     const explanation = this.#planned(options);
     const { kind, maxMemoryBytes } = options.host; // of another machine, this one says nothing
     if (!explanation.fits || kind !== undefined || maxMemoryBytes !== undefined) return explanation;
@@ -734,6 +759,29 @@ function doesNotFit(explanation) {
       detail: { needed_bytes: needed, budget_bytes: limit, suggestions },
     },
   );
+}
+
+/**
+ * Fetches and compiles the module; what it gives makes a core of it.
+ * @param {import('./options.js').ModuleName} name @param {HostCapabilities} host @param {PlanOptions} options
+ * @returns {Promise<(capabilities: HostCapabilities) => Promise<Core>>}
+ */
+async function startModule(name, host, options) {
+  const wide = name === WIDE_MODULE;
+  const shared = wide || threadsPossible(host, options.threads) ? sharedMemory(wide) : undefined;
+  if (wide && !shared) {
+    throw new LinealError('OUT_OF_MEMORY', 'this engine gives no memory with 64-bit addresses at present', {
+      remedy: 'close other models or pages, or set a memory budget below 4 GiB',
+    });
+  }
+  const file = `lineal-${name}${shared && !wide ? '-mt' : ''}.wasm`;
+  const module = await compileModule(new URL(file, options.wasmBaseUrl));
+  const ceilings = [shared?.maxBytes ?? 0, wide ? await physicalBytes() : 0].filter((bytes) => bytes > 0);
+  return async (capabilities) => {
+    const core = await Core.create(module, capabilities, options.threads, shared?.memory);
+    if (ceilings.length > 0) core.setCeiling(Math.min(...ceilings));
+    return core;
+  };
 }
 
 /** @param {number} count @param {number} ms */

@@ -97,6 +97,7 @@ export interface HostCapabilities {
   kind: 'browser' | 'node' | 'wasi' | 'native';
   canMap: boolean;
   canGrow: boolean;
+  /** There can be more than 4 GiB: the engine runs 'relaxed-mt-64', and the machine has as much, as far as it tells. */
   memory64: boolean;
   syncRead: boolean;
   rangeRead: boolean;
@@ -315,9 +316,12 @@ export interface ExplainOptions {
   /**
    * Which build to run. Default: 'auto', 'relaxed' where the engine has relaxed
    * SIMD switched on. On Node 20, asking for 'relaxed' sets the V8 flags that it
-   * needs, which hold for the whole process.
+   * needs, which hold for the whole process. 'auto' becomes 'relaxed-mt-64', with
+   * 64-bit addresses, only when the plan needs more than 4 GiB (with all weights in
+   * memory) and may have it: see `address` of the explanation. Its results are those
+   * of 'relaxed' to the bit; it is slower, most in prompts.
    */
-  module?: 'auto' | 'base' | 'relaxed';
+  module?: 'auto' | 'base' | 'relaxed' | 'relaxed-mt-64';
   /**
    * How many threads compute. Default: 'auto', all of up to 4 hardware threads,
    * at most 8 of more. A number is obeyed up to what the machine has; what was
@@ -451,6 +455,13 @@ export interface Explanation {
   host: Record<string, string | number | boolean>;
   /** 'simd128' (base) or 'relaxed'. */
   module: string;
+  /**
+   * How wide the addresses are, how wide they should be, and why. `code`: FITS_32;
+   * NEEDS_64, which `open` follows; NO_MEMORY64, the host has none (weights are then
+   * streamed, or the suggestion MEMORY64 is made); NOT_ALLOWED, the budget is smaller
+   * than what is needed anyway; ASKED_FOR, with `module`; NATIVE.
+   */
+  address: { bits: 32 | 64; chosen_bits: 32 | 64 } & Reason;
   /** How many compute. */
   threads: number;
   /** 0: 'auto'. */
@@ -798,7 +809,7 @@ export interface ModelInfo {
   addsBos: boolean;
   hasTokenizer: boolean;
   chunk: number;
-  /** 'base' or 'relaxed'. */
+  /** 'base', 'relaxed' or 'relaxed-mt-64'. */
   module: string;
   threads: number;
   loadMs: number;
@@ -988,7 +999,7 @@ export function openTokenizer(source: Source, options?: HeaderOptions): Promise<
 // --- host and errors ---------------------------------------------------------
 
 /** What this machine can do, as `explain` and `open` see it. */
-export function probeHost(): Promise<HostCapabilities & { module: 'base' | 'relaxed' }>;
+export function probeHost(): Promise<HostCapabilities & { module: 'base' | 'relaxed' | 'relaxed-mt-64' }>;
 
 /** '2GiB' -> 2147483648. Throws BAD_ARGUMENT. */
 export function parseByteSize(size: ByteSize): number;

@@ -130,6 +130,18 @@ export class Loader {
   }
 
   /**
+   * From now on another core, which takes over the headers.
+   * @param {import('./abi.js').Core} core
+   */
+  moveTo(core) {
+    core.copyHeaders(
+      this.#core,
+      this.#sources.map(({ size }) => size),
+    );
+    this.#core = core;
+  }
+
+  /**
    * Weights are asked for in the order in which they are used, where the source
    * can be read in any, and nothing between them: the model will be evaluated while
    * they arrive, or not all of them are loaded.

@@ -5,6 +5,7 @@ import { LinealError, badArgument } from './errors.js';
 
 /** @typedef {import('./index.d.ts').ExplainOptions} ExplainOptions */
 /** @typedef {import('./index.d.ts').GenerateOptions} GenerateOptions */
+/** @typedef {'base' | 'relaxed' | 'relaxed-mt-64'} ModuleName with or without threads; the last always has them */
 
 /**
  * @typedef {object} PlanOptions
@@ -19,7 +20,7 @@ import { LinealError, badArgument } from './errors.js';
  * @property {boolean} overlap
  * @property {'auto' | 'off'} stream
  * @property {number} streamWindow bytes; 0: the default
- * @property {'auto' | 'base' | 'relaxed'} module
+ * @property {ModuleName | 'auto'} module
  * @property {number} threads 0: the core chooses
  * @property {Partial<import('./index.d.ts').HostCapabilities>} host
  * @property {string} wasmBaseUrl
@@ -163,7 +164,7 @@ export function planOptions(options = {}) {
     overlap: flag('overlap', options.overlap, false),
     stream: oneOf('stream', stream, ['auto', 'off']),
     streamWindow: streamWindow === undefined ? 0 : parseByteSize(streamWindow),
-    module: oneOf('module', module, ['auto', 'base', 'relaxed']),
+    module: oneOf('module', module, ['auto', 'base', 'relaxed', 'relaxed-mt-64']),
     threads: threads === 'auto' ? 0 : whole('threads', threads, 1, 2 ** 16),
     host: hostOptions(options.host),
     wasmBaseUrl: wasmBaseUrl === undefined ? DIST_URL : folderUrl(wasmBaseUrl),

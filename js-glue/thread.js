@@ -6,10 +6,10 @@
  * @typedef {object} ThreadStart
  * @property {WebAssembly.Module} module
  * @property {WebAssembly.Memory} memory
- * @property {number} engine
+ * @property {number | bigint} engine this and the next two as the module knows them
+ * @property {number | bigint} stack where it begins; it grows down
+ * @property {number | bigint} tls where the thread-local variables go
  * @property {number} index of this thread, from 1
- * @property {number} stack where it begins; it grows down
- * @property {number} tls where the thread-local variables go
  */
 
 /**

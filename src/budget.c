@@ -12,7 +12,14 @@ static uint64_t measure(lnl_engine *e, engine_layout layout, lnl_status *status)
   return arena.used_bytes;
 }
 
-static uint64_t address_space(void) { return sizeof(void *) == 4 ? UINT64_C(1) << 32 : UINT64_MAX; }
+/* Of 64 bits engines allow 16 GiB. */
+static uint64_t address_space(void) {
+#ifdef __wasm__
+  return UINT64_C(1) << (sizeof(void *) == 4 ? 32 : 34);
+#else
+  return UINT64_MAX;
+#endif
+}
 
 /* What the host has, whatever is allowed. */
 static uint64_t hard_limit(const lnl_engine *e) {
@@ -39,6 +46,17 @@ void lnl_set_ceiling(lnl_engine *e, uint64_t bytes) {
   if (known && known <= bytes) return;
   e->host.max_memory_bytes = bytes;
   e->probed = true;
+}
+
+static uint64_t wish_of(const lnl_engine *e) {
+  const uint64_t wish = e->options.budget_bytes ? e->options.budget_bytes : e->profile->ceiling_bytes;
+  return wish ? wish : UINT64_MAX;
+}
+
+void budget_choose_address(lnl_engine *e) {
+  const uint64_t most = e->host.max_memory_bytes ? e->host.max_memory_bytes : UINT64_MAX;
+  e->address = host_choose_address(&e->host, 8 * sizeof(void *), e->options.module_asked,
+                                   e->budget.planned.total, u64_min(wish_of(e), most));
 }
 
 /* The total when the scopes take these bytes. */
@@ -194,6 +212,12 @@ static uint32_t make_suggestions(const lnl_engine *e, budget_suggestion out[BUDG
               "allow %.1f MiB of memory instead of %.1f MiB (%llu bytes are needed)",
               (double)(m->total + 52428) / 0x1p20, (double)e->budget.limit_bytes / 0x1p20,
               (unsigned long long)m->total);
+  }
+  if (e->address.lacking) {
+    s.out[s.count++] = (budget_suggestion){
+        .code = "MEMORY64",
+        .text = "a host with 64-bit WebAssembly memory (Node 24 or later, a current Chromium or Firefox)",
+        .sufficient = m->total <= UINT64_C(1) << 34};
   }
   return s.count;
 }

@@ -153,6 +153,12 @@ uint32_t lnl_shard_count(const lnl_engine *e) {
   return counted ? e->shard_count : 0;
 }
 
+lnl_span lnl_header_image(const lnl_engine *e, uint32_t shard) {
+  if (e->phase == PHASE_HEADER || e->phase == PHASE_FAILED || shard >= e->shard_count) return (lnl_span){0};
+  const gguf *file = &e->shards[shard];
+  return (lnl_span){file->parse.image, (size_t)file->parse.image_bytes};
+}
+
 /* --- plan ---------------------------------------------------------------------- */
 
 /* What is asked for of a tensor by its name: the first rule that matches. */
@@ -369,6 +375,7 @@ static lnl_status make_plan(lnl_engine *e, const lnl_plan_options *options) {
     LNL_TRY(budget_make(e));
   }
   if (!e->budget.fits) LNL_TRY(make_it_fit(e));
+  budget_choose_address(e);
   if (!e->budget.fits) LNL_TRY(make_it_fit_by_streaming(e));
   budget_suggest(e);
   return LNL_OK;

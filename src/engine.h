@@ -62,6 +62,7 @@ struct lnl_engine {
   lnl_memory least;    /* with all streamed that can be; total 0: was not tried, or cannot be done */
   lnl_plan prefill, decode;
   lnl_budget budget;
+  lnl_address address;
   uint64_t tight_weights, tight_staging;                 /* with no form larger than the stored one */
   budget_suggestion suggestions[BUDGET_MAX_SUGGESTIONS]; /* when it does not fit */
   uint32_t suggestion_count;
@@ -143,6 +144,8 @@ lnl_status engine_place(lnl_engine *e, uint32_t i, bool streamed);
 lnl_status budget_note_tight(lnl_engine *e);
 /* Fills e->budget by measuring every scope, all but max_ctx; nothing is bound. */
 lnl_status budget_make(lnl_engine *e);
+/* Fills e->address for the plan that budget_make measured, before anything is streamed. */
+void budget_choose_address(lnl_engine *e);
 /* The largest context that fits, whatever the present one; 0: none does. Plans
  * with smaller chunks where it must, for which it allocates and frees. */
 uint32_t budget_largest_context(const lnl_engine *e);

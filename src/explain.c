@@ -279,6 +279,8 @@ void lnl_explain_json(const lnl_engine *e, lnl_text *text) {
   text_addf(text, ",\"module\":\"%s\",\"threads\":%u,\"threads_asked\":%u,", host_isa_name(host_isa()),
             e->threads.count, e->host.threads_asked);
   text_addf(text, "\"threads_reason\":{\"code\":\"%s\",\"text\":\"%s\"},", e->threads.code, e->threads.text);
+  text_addf(text, "\"address\":{\"bits\":%u,\"chosen_bits\":%u,\"code\":\"%s\",\"text\":\"%s\"},",
+            8 * (uint32_t)sizeof(void *), e->address.bits, e->address.code, e->address.text);
   json_model(e, text);
   text_addf(text, ",\"total_bytes\":%llu,\"limit_bytes\":", ULL(e->budget.planned.total));
   if (e->budget.limit_bytes == UINT64_MAX) {
@@ -497,6 +499,7 @@ void lnl_explain_text(const lnl_engine *e, lnl_text *text) {
             host_kind_name(e->host.kind), e->profile->name, host_isa_name(host_isa()), e->threads.count,
             e->threads.count == 1 ? "" : "s", e->threads.text, e->options.n_ctx, hp->n_ctx_train,
             e->largest_wanted && b->max_ctx ? " (the largest that fits)" : "");
+  text_addf(text, "addresses of %u bits: %s\n", e->address.bits, e->address.text);
   char kv[KV_NAME_BYTES];
   kv_types_name(engine_kv_types(e), kv);
   text_addf(text, "key-value cache in %s: %s\n", kv, kv_choices[e->kv_choice][1]);

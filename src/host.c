@@ -40,6 +40,22 @@ lnl_threads host_choose_threads(const lnl_host *host, bool can_share, uint32_t l
                        false};
 }
 
+lnl_address host_choose_address(const lnl_host *host, uint32_t own_bits, bool asked, uint64_t needed_bytes,
+                                uint64_t allowed_bytes) {
+  if (host->kind == HOST_NATIVE) return (lnl_address){own_bits, "NATIVE", "those of the host", false};
+  if (asked) return (lnl_address){own_bits, "ASKED_FOR", "the module was asked for", false};
+  if (needed_bytes <= UINT64_C(1) << 32)
+    return (lnl_address){32, "FITS_32", "they reach all that is needed", false};
+  if (needed_bytes > allowed_bytes)
+    return (lnl_address){32, "NOT_ALLOWED",
+                         "more than they reach (4 GiB) is needed, but more than that is not allowed either",
+                         false};
+  if (!host->memory64)
+    return (lnl_address){32, "NO_MEMORY64",
+                         "more than they reach (4 GiB) is needed, but this host has no 64-bit memory", true};
+  return (lnl_address){64, "NEEDS_64", "more than 32-bit ones reach (4 GiB) is needed", false};
+}
+
 const char *host_kind_name(lnl_host_kind kind) {
   switch (kind) {
   case HOST_BROWSER:

@@ -32,6 +32,18 @@ typedef struct lnl_threads {
 /* can_share: this module can share memory. limit: most threads it has room for. */
 lnl_threads host_choose_threads(const lnl_host *host, bool can_share, uint32_t limit);
 
+/* How wide the addresses of a plan are to be, and why. */
+typedef struct lnl_address {
+  uint32_t bits;           /* 32 or 64 */
+  const char *code, *text; /* static storage */
+  bool lacking;            /* with 64 it would do, but the host has none */
+} lnl_address;
+/* own_bits: of this module. asked: the user wants this module and no other.
+ * needed_bytes: of memory, with all weights in it. allowed_bytes: the most that may be
+ * used whatever the addresses; UINT64_MAX: no limit. */
+lnl_address host_choose_address(const lnl_host *host, uint32_t own_bits, bool asked, uint64_t needed_bytes,
+                                uint64_t allowed_bytes);
+
 /* The instruction set that this module was compiled for. */
 lnl_isa host_isa(void);
 /* "browser", "scalar", ...: static storage. */

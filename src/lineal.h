@@ -46,6 +46,9 @@ lnl_status lnl_header_finish(lnl_engine *e);
 /* How many files make up the model (split.count, at least 1); 0 before shard 0
  * is complete. */
 uint32_t lnl_shard_count(const lnl_engine *e);
+/* The bytes of a header, once all are complete; NULL: they are not, or there is no
+ * such shard. Valid until lnl_close. */
+lnl_span lnl_header_image(const lnl_engine *e, uint32_t shard);
 
 /* --- plan ---------------------------------------------------------------------- */
 typedef struct lnl_plan_options {
@@ -60,6 +63,7 @@ typedef struct lnl_plan_options {
   const char *tensors;   /* lines GLOB=HOLD, the first that matches a tensor's name holds; read during
                             lnl_plan_for only; NULL: none */
   bool all_logits;       /* keep the logits of each position, not only the last */
+  bool module_asked;     /* the user asked for this module: no other would do */
   bool embed;            /* one vector for the text instead of logits: see lnl_logits */
   bool spread;           /* every activation has a place of its own: to check the slab by */
   /* What does not fit may stay in the source and pass through a window of memory

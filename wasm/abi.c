@@ -124,6 +124,12 @@ int32_t lnl_abi_header_begin(lnl_engine *e, uint32_t shard, double file_bytes) {
 uint8_t *lnl_abi_header_reserve(lnl_engine *e, uint32_t bytes) { return lnl_header_reserve(core(e), bytes); }
 int32_t lnl_abi_header_push(lnl_engine *e, uint32_t bytes) { return lnl_header_push(core(e), bytes); }
 int32_t lnl_abi_header_finish(lnl_engine *e) { return lnl_header_finish(core(e)); }
+const uint8_t *lnl_abi_header_image(lnl_engine *e, uint32_t shard) {
+  return lnl_header_image(core(e), shard).data;
+}
+double lnl_abi_header_image_bytes(lnl_engine *e, uint32_t shard) {
+  return (double)lnl_header_image(core(e), shard).bytes;
+}
 uint32_t lnl_abi_shard_count(lnl_engine *e) { return lnl_shard_count(core(e)); }
 
 int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_t kv, uint32_t chunk,
@@ -145,6 +151,7 @@ int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_
       .spread = flags & 8,
       .stream = flags & 4,
       .window_bytes = as_u64(window_bytes, 0),
+      .module_asked = flags & 16,
   };
   return lnl_plan_for(core(e), &options);
 }

@@ -1,7 +1,8 @@
 /* The boundary between JS and the core: numbers and byte spans only. One
  * instance of the module holds any number of engines; js-glue/abi.js is the
  * only caller. Handles and pointers are uint32 (read them with >>> 0: they
- * pass 2 GiB), 64-bit quantities travel as double (exact to 2^53).
+ * pass 2 GiB), in the module with 64-bit addresses BigInts; the handle is the only
+ * one of them that is passed in. 64-bit quantities travel as double (exact to 2^53).
  * "status": an lnl_status (0 ok, > 0 continue, < 0 failed: the text is at
  * lnl_abi_error). Every call may grow memory: take a new view afterwards. */
 #ifndef LNL_ABI_H
@@ -9,7 +10,7 @@
 
 #include "../src/lineal.h"
 
-enum { LNL_ABI_VERSION = 7 }; /* js-glue/abi.js refuses another number */
+enum { LNL_ABI_VERSION = 8 }; /* js-glue/abi.js refuses another number */
 uint32_t lnl_abi_version(void);
 uint32_t lnl_abi_isa(void); /* lnl_isa of this module */
 /* NUL-terminated, static. */
@@ -33,7 +34,10 @@ uint8_t *lnl_abi_header_reserve(lnl_engine *e, uint32_t bytes);
 /* status: NEED_BYTES the header continues; OK complete. */
 int32_t lnl_abi_header_push(lnl_engine *e, uint32_t bytes);
 int32_t lnl_abi_header_finish(lnl_engine *e); /* the source ended */
-uint32_t lnl_abi_shard_count(lnl_engine *e);  /* 1 unless split.count says more */
+/* The bytes of a complete header, for an engine in another module; NULL: not complete. */
+const uint8_t *lnl_abi_header_image(lnl_engine *e, uint32_t shard);
+double lnl_abi_header_image_bytes(lnl_engine *e, uint32_t shard);
+uint32_t lnl_abi_shard_count(lnl_engine *e); /* 1 unless split.count says more */
 
 /* --- plan ------------------------------------------------------------------- */
 /* n_ctx 0: the smaller of the model's own and 2048; 2^32 - 1: the largest that
@@ -42,7 +46,8 @@ uint32_t lnl_abi_shard_count(lnl_engine *e);  /* 1 unless split.count says more 
  * of each prompt position (for logits and perplexity), 2 one vector of the text
  * instead of logits (embeddings; always so for models without an output), 4 stream
  * what does not fit, through a window of at most window_bytes (0: default): evaluation
- * then gives NEED_BYTES all the time, 8 each activation in a place of its own (a check).
+ * then gives NEED_BYTES all the time, 8 each activation in a place of its own (a check),
+ * 16 the user asked for this module by name.
  * placement: the profile (0 the host's own, 1 browser, 2 phone, 3 node, 4 native) plus
  * 256 times the form of all weights (0 the core decides, 1 stored, 2 x8, 3 f32, 4 f16).
  * tensor_bytes: so many bytes of the input are overrides by name, lines GLOB=FORM with a

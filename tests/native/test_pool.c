@@ -205,8 +205,45 @@ static void test_the_number_follows_from_the_host(void **state) {
   }
 }
 
+/* 64-bit addresses only where they are needed, allowed and there. */
+static void test_addresses_follow_from_what_is_needed(void **state) {
+  (void)state;
+  const uint64_t gib = UINT64_C(1) << 30, any = UINT64_MAX;
+  const struct {
+    lnl_host_kind kind;
+    bool memory64, asked;
+    uint32_t own;
+    uint64_t needed, allowed;
+    uint32_t bits;
+    const char *code;
+    bool lacking;
+  } table[] = {
+      {HOST_NODE, true, false, 32, 1 * gib, any, 32, "FITS_32", false},
+      {HOST_NODE, true, false, 32, 4 * gib, any, 32, "FITS_32", false},
+      {HOST_NODE, true, false, 32, 4 * gib + 1, any, 64, "NEEDS_64", false},
+      {HOST_BROWSER, true, false, 64, 5 * gib, any, 64, "NEEDS_64", false},
+      {HOST_BROWSER, true, false, 32, 5 * gib, 5 * gib, 64, "NEEDS_64", false},
+      {HOST_BROWSER, true, false, 32, 5 * gib, 5 * gib - 1, 32, "NOT_ALLOWED", false},
+      {HOST_BROWSER, false, false, 32, 5 * gib, 1 * gib, 32, "NOT_ALLOWED", false},
+      {HOST_BROWSER, false, false, 32, 5 * gib, any, 32, "NO_MEMORY64", true},
+      {HOST_WASI, false, false, 32, 5 * gib, any, 32, "NO_MEMORY64", true},
+      {HOST_NODE, true, true, 32, 5 * gib, any, 32, "ASKED_FOR", false},
+      {HOST_NODE, true, true, 64, 1 * gib, any, 64, "ASKED_FOR", false},
+      {HOST_NATIVE, false, false, 64, 5 * gib, any, 64, "NATIVE", false},
+  };
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    const lnl_host host = {.kind = table[i].kind, .memory64 = table[i].memory64};
+    const lnl_address got =
+        host_choose_address(&host, table[i].own, table[i].asked, table[i].needed, table[i].allowed);
+    assert_string_equal(got.code, table[i].code);
+    assert_int_equal(got.bits, table[i].bits);
+    assert_int_equal(got.lacking, table[i].lacking);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_addresses_follow_from_what_is_needed),
       cmocka_unit_test(test_barriers_hold),
       cmocka_unit_test(test_split_covers_everything_once),
       cmocka_unit_test(test_logits_do_not_depend_on_threads),

@@ -11,8 +11,16 @@ import { fileURLToPath } from 'node:url';
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const MAX_MODULE_BYTES = 400_000;
 const MIB = 2 ** 20;
-const MODULES = ['lineal-base.wasm', 'lineal-base-mt.wasm', 'lineal-relaxed.wasm', 'lineal-relaxed-mt.wasm'];
-const isThreaded = (name) => name.endsWith('-mt.wasm');
+const MODULES = [
+  'lineal-base.wasm',
+  'lineal-base-mt.wasm',
+  'lineal-relaxed.wasm',
+  'lineal-relaxed-mt.wasm',
+  'lineal-relaxed-mt-64.wasm',
+];
+const isThreaded = (name) => name.includes('-mt');
+/** With 64-bit addresses; its mathematics has a small memory of its own. */
+const isWide = (name) => name.endsWith('-64.wasm');
 const isRelaxed = (name) => name.startsWith('lineal-relaxed');
 /** What a further thread needs of its instance. */
 const THREAD_EXPORTS = [
@@ -120,13 +128,16 @@ for (const name of MODULES) {
     else assert.deepEqual(relaxedOf(counts), []);
   });
 
-  test(`${name} imports ${isThreaded(name) ? 'only its memory, which is shared' : 'nothing'}; at most 4 GiB`, () => {
+  test(`${name} imports ${isThreaded(name) ? 'only its memory, which is shared' : 'nothing'}; at most ${isWide(name) ? 16 : 4} GiB`, () => {
     const memory = memoryOf(name);
     const [imports] = leb(sections(bytesOf(name)).get(SECTION_IMPORT) ?? Buffer.of(0), 0);
     assert.equal(imports, isThreaded(name) ? 1 : 0);
     // bit 0: it has a maximum; bit 1: shared; bit 2: 64-bit
-    assert.equal(memory.flags, isThreaded(name) ? 3 : 1);
-    assert.equal(memory.maximum, 65536);
+    assert.equal(memory.flags, (isThreaded(name) ? 3 : 1) + (isWide(name) ? 4 : 0));
+    assert.equal(memory.maximum, isWide(name) ? 262144 : 65536);
+    // The second memory: one page for good, with a 32-bit address.
+    if (isWide(name)) assert.deepEqual([...sections(bytesOf(name)).get(SECTION_MEMORY)], [1, 1, 1, 1]);
+    else assert.equal(sections(bytesOf(name)).has(SECTION_MEMORY), !isThreaded(name));
     // The start function of a threaded module sets up its data, once for all threads.
     if (!isThreaded(name)) assert.equal(sections(bytesOf(name)).has(SECTION_START), false);
   });

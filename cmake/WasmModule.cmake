@@ -37,7 +37,7 @@ set(LNL_WIDE_COMPILE ${LNL_WIDE_TARGET} "SHELL:-isystem ${CMAKE_SOURCE_DIR}/wasm
   "SHELL:-isystem /usr/include/wasm32-wasi" -Wshorten-64-to-32)
 set(LNL_16_GIB -Wl,--max-memory=17179869184)
 set(LNL_WIDE_LIBC "${CMAKE_SOURCE_DIR}/wasm/wide_libc.c")
-set(LNL_MATH cos exp expf fmax fmaxf fminf log logf pow powf sin tanhf)
+set(LNL_MATH exp expf fmax fmaxf fminf log logf pow powf tanhf)
 set_source_files_properties("${LNL_WIDE_LIBC}" PROPERTIES COMPILE_OPTIONS -fno-builtin)
 
 # Links `target` without an entry point, exporting memory and the given functions.

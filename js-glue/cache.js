@@ -52,6 +52,7 @@ export class CachedSource {
   /** @type {import('./index.d.ts').Reason[]} */ warnings = [];
   /** @type {'cache' | 'network'} where the last bytes came from */ from = 'network';
   /** @type {((offset: number, target: Uint8Array) => number) | undefined} only of a whole copy */ readSync;
+  /** What stays in memory was read. */ #finished = false;
   #inner;
   #store;
   #settings;
@@ -143,8 +144,13 @@ export class CachedSource {
       await this.#drop(); // it is not what was asked for: fetch that
       return;
     }
-    const { readSync } = copy;
-    if (!readSync || this.#settings.verify) return;
+    this.#readDirectly();
+  }
+
+  /** A whole copy is read straight into memory, where the store can. */
+  #readDirectly() {
+    const { readSync, complete } = this.#copy;
+    if (!complete || !readSync || this.#off || this.#settings.verify) return;
     this.readSync = (offset, target) => {
       const count = readSync(offset, target);
       this.from = 'cache';
@@ -228,7 +234,11 @@ export class CachedSource {
       if (this.#failure) throw this.#failure;
       if (this.size !== undefined && offset >= this.size) return NOTHING;
       const kept = await this.#fromCopy(offset, wanted);
-      if (kept) return kept;
+      if (kept) {
+        // What was streamed once, of a model larger than memory, is all there from the second time on.
+        if (this.#finished && !this.readSync) this.#readDirectly();
+        return kept;
+      }
       if (this.#off) return this.#uncached(offset, wanted, forward, signal);
       const coming = this.#coming.find(({ start, end }) => start <= offset && offset < end);
       if (coming) {
@@ -458,6 +468,7 @@ export class CachedSource {
    */
   async finish(signal) {
     const copy = this.#copy;
+    this.#finished = true;
     if (this.#failure) throw this.#failure;
     if (copy.header && !this.#off && !copy.complete) {
       try {

@@ -20,7 +20,7 @@ const END = '<!-- end of results -->';
 
 const USAGE = `npm run bench -- [options]
   --quick             135M shape, Q4_0 and Q4_K_M, 1 thread, shorter generations: under 5 minutes
-  --models A,B        of ${Object.keys(SHAPES).slice(1).join(', ')} (default: all)
+  --models A,B        of ${Object.keys(SHAPES).slice(1).join(', ')} (default: those without experts)
   --quants A,B        of ${Object.keys(QUANTS).join(', ')} (default: all)
   --threads 1,2       (default: 1,2)
   --peers A,B         of chromium, node (lineal in either), wllama, native (default: all)
@@ -58,7 +58,7 @@ function readOptions() {
   const shapes = Object.keys(SHAPES);
   return {
     ...values,
-    models: list(values.models, quick ? ['135M'] : shapes.slice(1), shapes),
+    models: list(values.models, quick ? ['135M'] : shapes.slice(1).filter((name) => !SHAPES[name].experts), shapes),
     quants: list(values.quants, quick ? ['Q4_0', 'Q4_K_M'] : Object.keys(QUANTS), Object.keys(QUANTS)),
     threads: list(values.threads, quick ? ['1'] : ['1', '2'], ['1', '2', '3', '4', '6', '8', '12', '16']).map(Number),
     peers: list(values.peers, ['chromium', 'node', 'wllama', 'native'], ['chromium', 'node', 'wllama', 'native']),

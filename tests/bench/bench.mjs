@@ -149,6 +149,8 @@ async function main() {
     if (options.report) run = all.findLast((r) => r.kind === 'run');
     if (!run) throw new Error('build/bench/results.jsonl has no run yet');
     if (options.report) records = newest(all);
+    // A run that lacked a peer does not know its version.
+    if (options.report) run.versions = Object.assign({}, ...all.map(({ versions }) => versions));
   }
   const text = report(run, records);
   console.log(`${text}\n`);

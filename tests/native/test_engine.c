@@ -478,11 +478,10 @@ static void test_truncated_weights_name_the_tensor(void **state) {
 }
 
 /* Everything that a host does, once; the first failure ends it. */
-static lnl_status whole_life(const tiny_file *file, bool *opened) {
+static lnl_status whole_life(const tiny_file *file, uint64_t budget) {
   lnl_host host = tiny_host();
-  lnl_plan_options options = {.n_ctx = 32, .budget_bytes = 0};
+  lnl_plan_options options = {.n_ctx = 32, .budget_bytes = budget};
   lnl_engine *e = lnl_open(&host);
-  *opened = e != NULL;
   if (!e) return LNL_OUT_OF_MEMORY;
   lnl_status status = tiny_open(e, file, &options, true);
   int32_t *ids = NULL;
@@ -510,21 +509,7 @@ static void test_each_allocation_failed_in_turn(void **state) {
   (void)state;
   tiny_config c = tiny_default();
   tiny_file file = tiny_write(&c);
-  uint32_t failures = 0;
-  for (uint64_t nth = 1;; nth++) {
-    bool opened;
-    uint64_t before = mem_get_stats().alloc_calls;
-    mem_fail_at(nth);
-    lnl_status status = whole_life(&file, &opened);
-    mem_fail_at(0);
-    assert_int_equal(mem_get_stats().live_blocks, 0);
-    if (mem_get_stats().alloc_calls - before < nth) break; /* none failed: all have been tried */
-    /* a question of the budget may go without its plan, and errs on the safe side */
-    assert_true(status == LNL_OUT_OF_MEMORY || status == LNL_OK);
-    failures += status == LNL_OUT_OF_MEMORY;
-    assert_true(nth < 10000);
-  }
-  assert_true(failures > 20);
+  assert_true(tiny_fail_each_allocation(whole_life, &file, 0) > 20);
   free(file.data);
 }
 

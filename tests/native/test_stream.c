@@ -570,19 +570,7 @@ static void test_each_allocation_failed_in_turn(void **state) {
   const needed n = measure(&file, (lnl_plan_options){0}, 1);
   const uint64_t budget = (n.least + n.resident) / 2;
   assert_int_equal(whole_life(&file, budget), LNL_OK);
-  uint32_t failures = 0;
-  for (uint64_t nth = 1;; nth++) {
-    const uint64_t before = mem_get_stats().alloc_calls;
-    mem_fail_at(nth);
-    const lnl_status status = whole_life(&file, budget);
-    mem_fail_at(0);
-    assert_int_equal(mem_get_stats().live_blocks, 0);
-    if (mem_get_stats().alloc_calls - before < nth) break; /* none failed: all have been tried */
-    assert_true(status == LNL_OUT_OF_MEMORY || status == LNL_OK);
-    failures += status == LNL_OUT_OF_MEMORY;
-    assert_true(nth < 10000);
-  }
-  assert_true(failures > 15);
+  assert_true(tiny_fail_each_allocation(whole_life, &file, budget) > 15);
   free(file.data);
 }
 

@@ -1,12 +1,17 @@
 #include "tiny_model.h"
 
+#include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <cmocka.h>
+
 #include "../../src/forms/form.h"
 #include "../../src/gguf.h"
+#include "../../src/mem.h"
 
 typedef struct writer {
   uint8_t *data;
@@ -288,5 +293,22 @@ lnl_status tiny_eval(lnl_engine *e, const tiny_file *file) {
     } else if (status != LNL_MORE) {
       return status;
     }
+  }
+}
+
+uint32_t tiny_fail_each_allocation(tiny_life life, const tiny_file *file, uint64_t budget) {
+  enum { MOST = 10000 };
+  uint32_t failures = 0;
+  for (uint64_t nth = 1;; nth++) {
+    const uint64_t before = mem_get_stats().alloc_calls;
+    mem_fail_at(nth);
+    const lnl_status status = life(file, budget);
+    mem_fail_at(0);
+    assert_int_equal(mem_get_stats().live_blocks, 0);
+    if (mem_get_stats().alloc_calls - before < nth) return failures; /* none failed: all have been tried */
+    /* a question of the budget may go without its plan, and errs on the safe side */
+    assert_true(status == LNL_OUT_OF_MEMORY || status == LNL_OK);
+    failures += status == LNL_OUT_OF_MEMORY;
+    assert_true(nth < MOST);
   }
 }

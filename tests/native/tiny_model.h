@@ -36,6 +36,11 @@ lnl_status tiny_open(lnl_engine *e, const tiny_file *file, const lnl_plan_option
 /* Evaluates to the end, feeding what is asked for. */
 lnl_status tiny_eval(lnl_engine *e, const tiny_file *file);
 
+/* Lives `life` again and again, its first, second, ... allocation failing, until none does: it says
+ * OUT_OF_MEMORY or errs on the safe side, and leaves nothing. How often it said so. */
+typedef lnl_status (*tiny_life)(const tiny_file *file, uint64_t budget);
+uint32_t tiny_fail_each_allocation(tiny_life life, const tiny_file *file, uint64_t budget);
+
 lnl_host tiny_host(void);
 
 #endif

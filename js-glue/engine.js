@@ -585,7 +585,11 @@ export class Engine {
    */
   async #bringWeights(signal) {
     if (this.#loader.streams) {
-      await this.#loader.feed();
+      try {
+        await this.#loader.feed(signal);
+      } catch (error) {
+        if (!signal.aborted) throw error;
+      }
       // a token may take a second of reading, and others want a turn
       if (performance.now() - this.#lastTurn > TURN_MS) await this.#giveTurn();
       return;

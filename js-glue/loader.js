@@ -232,18 +232,22 @@ export class Loader {
     this.#link.controller.abort(error);
   }
 
-  /** Gives the core bytes that it waits for; returns how many. */
-  async feed() {
+  /**
+   * Gives the core bytes that it waits for; returns how many.
+   * @param {AbortSignal} [signal] of who evaluates: the core is left alone from then on
+   */
+  async feed(signal) {
     const start = performance.now();
     const { shard, offset } = this.#core.need();
-    const fed = await this.#feed();
+    const fed = await this.#feed(signal);
     this.fetches.add(shard, offset, fed, start);
     this.reading.bytes += fed;
     this.reading.ms += performance.now() - start;
     return fed;
   }
 
-  async #feed() {
+  /** @param {AbortSignal} [signal] */
+  async #feed(signal) {
     const { shard, offset, bytes } = this.#core.need();
     const source = this.#sources[shard];
     const { readSync } = source;
@@ -255,8 +259,10 @@ export class Loader {
     }
     let chunk;
     try {
-      chunk = await (this.#ahead?.take(shard, offset, bytes) ?? this.#chunkAt(shard, offset, bytes));
+      const coming = this.#ahead?.take(shard, offset, bytes) ?? this.#chunkAt(shard, offset, bytes, signal);
+      chunk = await abortable(abortable(coming, signal), this.#signal);
     } catch (error) {
+      if (this.#closed) throw closedError();
       if (!(error instanceof LinealError) || error.code !== 'SOURCE_TRUNCATED' || this.#closed) throw error;
       const ended = this.#core.loadEnded();
       throw this.#fail(
@@ -277,14 +283,16 @@ export class Loader {
 
   /**
    * The bytes; undefined: they are on their way, and the core computes meanwhile.
-   * @param {number} part @param {number} offset @param {number} bytes
+   * @param {number} part @param {number} offset @param {number} bytes @param {AbortSignal} [signal]
    */
-  async #streamedAt(part, offset, bytes) {
+  async #streamedAt(part, offset, bytes, signal) {
     const next = this.#next;
     this.#next = undefined;
     if (next && next.part === part && next.offset === offset) return next.bytes;
     await next?.bytes.catch(() => {}); // given up; one read at a time
-    const reading = this.#sources[part].read(offset, bytes);
+    throwIfAborted(signal);
+    throwIfAborted(this.#signal);
+    const reading = this.#sources[part].read(offset, bytes, this.#signal);
     if (!this.#core.needLater()) return reading;
     reading.catch(() => {}); // thrown when it is asked for
     this.#next = { part, offset, bytes: reading };
@@ -293,10 +301,10 @@ export class Loader {
 
   /**
    * 1 to `bytes` bytes at the offset, from the last chunk or from the source.
-   * @param {number} part @param {number} offset @param {number} bytes
+   * @param {number} part @param {number} offset @param {number} bytes @param {AbortSignal} [generation]
    */
-  async #chunkAt(part, offset, bytes) {
-    if (this.#streams) return this.#streamedAt(part, offset, bytes);
+  async #chunkAt(part, offset, bytes, generation) {
+    if (this.#streams) return this.#streamedAt(part, offset, bytes, generation);
     let chunk = this.#chunks[part];
     if (!chunk || offset < chunk.offset || offset >= chunk.offset + chunk.bytes.length) {
       this.#chunks.fill(undefined, 0, part + 1); // let it go before the next one comes

@@ -35,6 +35,7 @@ export class HttpSource {
   stats = { bytesRead: 0, requests: 0 };
   /** @type {number | undefined} */ size;
   rangeRead = true;
+  /** @type {Promise<unknown>} the last read of the stream */ #turn = Promise.resolve();
   /** @type {'network' | undefined} */ from;
   parallelReads = PARALLEL_READS;
   /** @type {string | null} ETag, or Last-Modified */ #version = null;
@@ -117,8 +118,11 @@ export class HttpSource {
       const stream = this.#bodyOf(response, response.status === 206 ? offset : 0);
       if (response.status !== 206) {
         this.rangeRead = false;
-        this.#forward = stream;
-        return this.#checkStart(offset, await this.#takeFrom(stream, offset, length), response);
+        return this.#inTurn(async () => {
+          this.close();
+          this.#forward = stream;
+          return this.#checkStart(offset, await this.#takeFrom(stream, offset, length), response);
+        });
       }
       const promised = contentRange(response)?.bytes ?? wanted;
       let bytes;
@@ -144,13 +148,27 @@ export class HttpSource {
    */
   async readForward(offset, length, signal) {
     if (this.size !== undefined && offset >= this.size) return NOTHING;
-    return this.#withRetries(signal, async () => {
-      const stream = await this.#streamAt(offset, signal);
-      if (!stream) return NOTHING;
-      const bytes = await this.#takeFrom(stream, offset, length);
-      if (bytes.length === 0 && this.size !== undefined) throw this.#truncated(offset, this.size - offset, 0);
-      return bytes;
-    });
+    return this.#withRetries(signal, () =>
+      this.#inTurn(async () => {
+        const stream = await this.#streamAt(offset, signal);
+        if (!stream) return NOTHING;
+        const bytes = await this.#takeFrom(stream, offset, length);
+        if (bytes.length === 0 && this.size !== undefined) throw this.#truncated(offset, this.size - offset, 0);
+        return bytes;
+      }),
+    );
+  }
+
+  /**
+   * One stream serves one read at a time: those that were under way when the server stopped giving ranges wait.
+   * @template T
+   * @param {() => Promise<T>} work
+   * @returns {Promise<T>}
+   */
+  #inTurn(work) {
+    const mine = this.#turn.then(work);
+    this.#turn = mine.catch(() => {});
+    return mine;
   }
 
   close() {

@@ -325,9 +325,11 @@ static lnl_status keep_what_fits(lnl_engine *e, uint64_t staging) {
   return LNL_OK;
 }
 
+bool budget_can_stream(const lnl_engine *e) { return e->host.range_read && !e->host.can_map; }
+
 lnl_status budget_stream(lnl_engine *e) {
   const uint64_t total = e->budget.planned.total;
-  if (!e->host.range_read || e->host.can_map) return LNL_OK;
+  if (!budget_can_stream(e)) return LNL_OK;
   lnl_status status = LNL_OK;
   const uint64_t staging = measure(e, engine_layout_staging, &status);
   for (uint32_t i = 0; i < e->model.weight_count; i++) place(e, i, true);

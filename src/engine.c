@@ -350,6 +350,14 @@ static lnl_status make_it_fit_by_streaming(lnl_engine *e) {
   return stream_what_must(e);
 }
 
+/* Plans for the largest context that fits. */
+static lnl_status take_largest(lnl_engine *e) {
+  const uint32_t chunk = e->options.chunk;
+  set_context(e, e->budget.max_ctx);
+  if (e->options.chunk != chunk) LNL_TRY(build_prefill(e));
+  return budget_make(e);
+}
+
 static lnl_status make_plan(lnl_engine *e, const lnl_plan_options *options) {
   LNL_TRY(tok_check(&e->shards[0], &e->tok_kind, &e->n_vocab_tok, &e->error));
   LNL_TRY(model_read(&e->model, e->shards, e->shard_count, e->n_vocab_tok, &e->error));
@@ -368,15 +376,17 @@ static lnl_status make_plan(lnl_engine *e, const lnl_plan_options *options) {
   LNL_TRY(build_plan(e, &e->decode, 1, 1));
   LNL_TRY(budget_make(e));
   e->budget.max_ctx = budget_largest_context(e);
-  if (e->largest_wanted && e->budget.max_ctx) {
-    uint32_t chunk = e->options.chunk;
-    set_context(e, e->budget.max_ctx);
-    if (e->options.chunk != chunk) LNL_TRY(build_prefill(e));
-    LNL_TRY(budget_make(e));
-  }
+  /* Less than usual is not worth what streaming would not need. */
+  const bool usual = e->budget.max_ctx >= e->options.n_ctx || !e->options.stream || !budget_can_stream(e);
+  if (e->largest_wanted && e->budget.max_ctx && usual) LNL_TRY(take_largest(e));
   if (!e->budget.fits) LNL_TRY(make_it_fit(e));
   budget_choose_address(e);
   if (!e->budget.fits) LNL_TRY(make_it_fit_by_streaming(e));
+  if (!e->budget.fits && e->largest_wanted && e->budget.max_ctx && e->budget.max_ctx < e->options.n_ctx) {
+    LNL_TRY(take_largest(e)); /* though it is less than usual */
+    if (!e->budget.fits) LNL_TRY(make_it_fit(e));
+    if (!e->budget.fits) LNL_TRY(make_it_fit_by_streaming(e));
+  }
   budget_suggest(e);
   return LNL_OK;
 }

@@ -158,5 +158,7 @@ void budget_suggest(lnl_engine *e);
  * memory; none stays when not even that fits. Every weight must have been placed
  * with e->tight false. */
 lnl_status budget_stream(lnl_engine *e);
+/* Whether the host could. */
+bool budget_can_stream(const lnl_engine *e);
 
 #endif

@@ -498,7 +498,7 @@ void lnl_explain_text(const lnl_engine *e, lnl_text *text) {
   text_addf(text, "host %s, profile %s, module %s, %u thread%s (%s), context %u of %u%s\n",
             host_kind_name(e->host.kind), e->profile->name, host_isa_name(host_isa()), e->threads.count,
             e->threads.count == 1 ? "" : "s", e->threads.text, e->options.n_ctx, hp->n_ctx_train,
-            e->largest_wanted && b->max_ctx ? " (the largest that fits)" : "");
+            e->largest_wanted && e->options.n_ctx == b->max_ctx ? " (the largest that fits)" : "");
   text_addf(text, "addresses of %u bits: %s\n", e->address.bits, e->address.text);
   char kv[KV_NAME_BYTES];
   kv_types_name(engine_kv_types(e), kv);

@@ -62,7 +62,8 @@ test('misbehaving servers in one page: an error or the model, and then the model
     ['another version', (_request, attempt) => ({ etag: `"${attempt}"` }), 'SOURCE_CHANGED'],
     ['stalls', { stallAt: 1000 }, 'NETWORK_TIMEOUT', { fetch: { timeoutMs: 200 } }],
     ['a Content-Length that is too small', { promise: -1000, noRange: true }, 'GGUF_TRUNCATED'],
-    ['a Content-Length that is too large', { promise: 1000, noRange: true }, TOKENS],
+    // Chromium drops what it has not handed out yet when the connection ends too early: a matter of luck.
+    ['a Content-Length that is too large', { promise: 1000, noRange: true }, { tokensOr: 'NETWORK' }],
     ['no Content-Length', { noLength: true, noRange: true }, TOKENS],
     ['no Content-Length, of ranges', { noLength: true }, TOKENS],
     ['the whole file for a range, once', (_request, attempt) => (attempt === 1 ? { noRange: true } : {}), TOKENS],
@@ -88,8 +89,8 @@ test('misbehaving servers in one page: an error or the model, and then the model
       if (typeof expected === 'string') {
         assert.equal(got.code, expected, `${name}: ${JSON.stringify(got)}`);
         assert.notEqual(got.remedy, '', name);
-      } else {
-        assert.deepEqual(got, expected, name);
+      } else if (expected.tokensOr === undefined || got.code !== expected.tokensOr) {
+        assert.deepEqual(got, TOKENS, name);
       }
       assert.deepEqual(await tokensOf(address, { overlap }), TOKENS, `after ${name}`);
     }

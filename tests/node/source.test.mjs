@@ -436,3 +436,28 @@ test('many requests under one signal leave no listener behind', async () => {
   assert.ok(count.added >= 31);
   assert.equal(count.removed, count.added);
 });
+
+test('ranges that a server stops giving while several are asked for: each read gets its own bytes', async () => {
+  const bytes = Uint8Array.from({ length: 3_000_000 }, (_, i) => (i * 2654435761) >>> 24);
+  const file = temporary('ranges-end.bin');
+  fs.writeFileSync(file, bytes);
+  const server = await startServer({ '/f': file }, { faults: { '/f': (_, attempt) => (attempt > 1 ? { noRange: true } : {}) } });
+  try {
+    for (let round = 0; round < 5; round++) {
+      server.reset();
+      const source = await new HttpSource(`${server.url}/f`);
+      await source.read(0, 1000);
+      const one = async (offset) => {
+        const got = await source.read(offset, 100_000).catch((error) => error);
+        if (got instanceof Error) assert.equal(got.code, 'HTTP_RANGE');
+        else assert.deepEqual(Buffer.compare(got, bytes.subarray(offset, offset + got.length)), 0, `${offset}`);
+      };
+      await one(1000);
+      await one(200_000); // from here on the whole file comes
+      await Promise.all([300_000, 700_000, 500_000, 900_000].map(one));
+      await source.close();
+    }
+  } finally {
+    await server.close();
+  }
+});

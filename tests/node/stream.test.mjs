@@ -132,6 +132,23 @@ test('off: it does not fit, and streaming is among the suggestions', async () =>
   assert.ok(roomy.tensors.every(({ domain }) => domain !== 'STREAMED'));
 });
 
+test('the largest context, where some or all of it takes streaming: it fits, and no less than with less memory', async () => {
+  const floor = await least(path, { ...FULL, context: 1 });
+  const whole = (await explain(path, FULL)).total_bytes;
+  let before = 0;
+  for (let part = 0; part <= 1.2; part += 0.1) {
+    const options = { kvType: 'f32', chunk: FULL.chunk, context: 'max', memory: Math.round(floor + part * (whole - floor)) };
+    const plan = await explain(path, options);
+    assert.ok(plan.fits, `${part}: ${plan.context} of ${plan.max_context}`);
+    assert.ok(plan.context >= before, `${plan.context} with more memory, ${before} with less`);
+    before = plan.context;
+    const model = await open(path, options);
+    assert.equal(model.info.context, plan.context);
+    await model.close();
+  }
+  assert.ok(before > 64);
+});
+
 test('aborted in the middle of a token, then used again', async () => {
   const memory = await least(path, FULL);
   for (const threads of [1, 2]) {
@@ -156,6 +173,38 @@ test('aborted in the middle of a token, then used again', async () => {
     } finally {
       await model.close();
     }
+  }
+});
+
+test('a read that never ends: abort and close do not wait for it', async () => {
+  const memory = await least(path, FULL);
+  for (const how of ['abort', 'close']) {
+    const counted = countingSource(path);
+    const model = await open(counted, { ...FULL, memory });
+    const { read } = counted;
+    const limit = counted.reads.length + 5;
+    const controller = new AbortController();
+    let hung;
+    const hangs = new Promise((resolve) => { hung = resolve; });
+    counted.read = function (offset, length) {
+      if (this.reads.length < limit) return read.call(this, offset, length);
+      hung();
+      return new Promise(() => {});
+    };
+    const generation = generate(model, IDS, { maxTokens: 3, ignoreEos: true, signal: controller.signal });
+    generation.catch(() => {});
+    await hangs;
+    const start = performance.now();
+    if (how === 'abort') {
+      controller.abort();
+      assert.equal((await generation).result.finishReason, 'aborted');
+    } else {
+      const closing = model.close();
+      await generation.catch((error) => assert.equal(error.code, 'CLOSED'));
+      await closing;
+    }
+    assert.ok(performance.now() - start < 3000);
+    await model.close();
   }
 });
 

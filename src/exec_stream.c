@@ -2,8 +2,6 @@
  * piece of them once it is in the window. */
 #include "exec_ops.h"
 
-static uint64_t row_bytes(const lnl_weight *w) { return form_row_bytes(w->form, w->stored->shape[0]); }
-
 static const plan_value *value_of(const lnl_exec *x, int32_t id) { return &x->plan->values[id]; }
 
 static bool is_lookup(const plan_step *s) { return s->op == OP_EMBED || s->op == OP_EMBED_POSITION; }
@@ -16,7 +14,7 @@ static bool describe(const lnl_exec *x, uint32_t step, uint32_t at, stream_piece
   const plan_step *s = &x->plan->steps[step];
   lnl_weight *w = &x->model->weights[s->weight];
   const uint32_t cols = value_of(x, s->out)->cols;
-  const uint32_t most = (uint32_t)u64_min(x->window->slot_bytes / row_bytes(w), UINT32_MAX) & ~15u;
+  const uint32_t most = (uint32_t)u64_min(x->window->slot_bytes / model_row_bytes(w), UINT32_MAX) & ~15u;
   uint32_t row = at, count = 1;
   if (is_lookup(s)) {
     if (at >= x->n_tok) return false;
@@ -41,7 +39,7 @@ static bool describe(const lnl_exec *x, uint32_t step, uint32_t at, stream_piece
       .end = at + count,
       .row_begin = row,
       .row_count = count,
-      .bytes = count * row_bytes(w),
+      .bytes = count * model_row_bytes(w),
   };
   if (s->op == OP_EXPERT_MATMUL && x->window->expert_count) stream_take_expert(x->window, p, at / cols, cols);
   return true;
@@ -68,7 +66,7 @@ static uint8_t *slot(const lnl_window *w, uint32_t i) { return w->slots + i * w-
  * wants them so. */
 static void multiply(const stream_piece *p, lnl_matmul *m, uint32_t row, uint32_t n, uint8_t *packed) {
   const lnl_form *form = p->weight->form;
-  const uint64_t stored = row_bytes(p->weight);
+  const uint64_t stored = model_row_bytes(p->weight);
   m->row_begin = 0;
   m->row_end = n;
   m->w = p->data + row * stored;

@@ -14,8 +14,6 @@ static bool is_staged(const lnl_weight *w) {
   return w->place.hold != HOLD_STORED && w->place.domain != DOMAIN_STREAMED && !is_vector(w);
 }
 
-static uint64_t row_bytes(const lnl_weight *w) { return form_row_bytes(w->form, w->stored->shape[0]); }
-
 /* The stage takes whole groups of rows of any such weight, and enough of them
  * that the source is read in large pieces. */
 lnl_status engine_layout_staging(lnl_engine *e, lnl_arena *arena) {
@@ -24,7 +22,7 @@ lnl_status engine_layout_staging(lnl_engine *e, lnl_arena *arena) {
   for (uint32_t i = 0; i < e->model.weight_count; i++) {
     const lnl_weight *w = &e->model.weights[i];
     if (!is_staged(w)) continue;
-    uint64_t enough = u64_max(row_bytes(w) * FORM_GROUP, WORTHWHILE);
+    uint64_t enough = u64_max(model_row_bytes(w) * FORM_GROUP, WORTHWHILE);
     e->stage_bytes = u64_max(e->stage_bytes, u64_min(enough, w->place.stored_bytes));
   }
   e->stage = arena_take(arena, e->stage_bytes);
@@ -107,7 +105,7 @@ lnl_status engine_ask_for_piece(lnl_engine *e, stream_piece *p) {
   e->need_piece = p;
   e->need = (lnl_need){
       .shard = w->shard,
-      .offset = w->stored->offset + p->row_begin * row_bytes(w) + p->loaded_bytes,
+      .offset = w->stored->offset + p->row_begin * model_row_bytes(w) + p->loaded_bytes,
       .bytes = (uint32_t)u64_min(p->bytes - p->loaded_bytes, LNL_MAX_NEED_BYTES),
       .pointer = p->data + p->loaded_bytes,
   };
@@ -157,18 +155,18 @@ static void hold_rows(const lnl_weight *w, const uint8_t *src, uint64_t group, u
   const uint32_t k = (uint32_t)w->stored->shape[0];
   if (w->place.hold == HOLD_PACKED) {
     uint8_t *dst = w->data + group * form_group_bytes(w->form, k);
-    w->form->packing->pack(src, row_bytes(w), count, dst, k);
+    w->form->packing->pack(src, model_row_bytes(w), count, dst, k);
     return;
   }
   const uint64_t held = form_row_bytes(w->held, k);
   for (uint32_t i = 0; i < count; i++)
-    dequantise_row(w, src + i * row_bytes(w), w->data + (group * FORM_GROUP + i) * held, k);
+    dequantise_row(w, src + i * model_row_bytes(w), w->data + (group * FORM_GROUP + i) * held, k);
 }
 
 /* Moves the whole groups that the stage holds, or all of it at the end, to
  * their place, and what is left to its front. */
 static void empty_stage(lnl_engine *e, lnl_weight *w) {
-  uint64_t row = row_bytes(w), group = row * FORM_GROUP;
+  uint64_t row = model_row_bytes(w), group = row * FORM_GROUP;
   uint64_t first = (w->loaded_bytes - e->staged_bytes) / group;
   bool last = w->loaded_bytes == w->place.stored_bytes;
   uint64_t done = 0;

@@ -162,6 +162,10 @@ bool model_role_in_layer(weight_role role);
 /* Rows and values of a weight, all experts together. */
 uint64_t model_row_count(const lnl_weight *w);
 uint64_t model_value_count(const lnl_weight *w);
+/* Stored bytes of one of its rows. */
+static inline uint64_t model_row_bytes(const lnl_weight *w) {
+  return form_row_bytes(w->form, w->stored->shape[0]);
+}
 
 /* Whether its rows may be packed in groups: not where a part that is used alone
  * (an expert, the queries, the gate) ends inside a group. */

@@ -5,8 +5,6 @@
 
 enum { ROW_UNIT = 16 }; /* what pieces are multiples of, and kernels like */
 
-static uint64_t row_bytes(const lnl_weight *w) { return form_row_bytes(w->form, w->stored->shape[0]); }
-
 static bool is_streamed(const lnl_weight *w) { return w->place.domain == DOMAIN_STREAMED; }
 
 /* Whether it is multiplied, not only looked up. */
@@ -18,7 +16,7 @@ static bool is_multiplied(const lnl_model *model, const lnl_weight *w) {
 uint32_t stream_pack_rows(const lnl_weight *w, uint64_t piece_bytes) {
   enum { MOST = 256 };
   const uint64_t groups = STREAM_PACK_BYTES / form_group_bytes(w->form, w->stored->shape[0]);
-  const uint64_t rows = u64_min(u64_min(groups * FORM_GROUP, piece_bytes / row_bytes(w)), MOST);
+  const uint64_t rows = u64_min(u64_min(groups * FORM_GROUP, piece_bytes / model_row_bytes(w)), MOST);
   return (uint32_t)u64_max(ROW_UNIT, rows / ROW_UNIT * ROW_UNIT);
 }
 
@@ -29,7 +27,7 @@ void stream_layout(lnl_window *w, lnl_arena *arena, const lnl_model *model, uint
   for (uint32_t i = 0; i < model->weight_count; i++) {
     const lnl_weight *one = &model->weights[i];
     if (!is_streamed(one)) continue;
-    const uint64_t row = row_bytes(one), rows = is_multiplied(model, one) ? ROW_UNIT : 1;
+    const uint64_t row = model_row_bytes(one), rows = is_multiplied(model, one) ? ROW_UNIT : 1;
     if (model_role_use(one->role) == USE_EXPERTS) {
       w->expert_bytes = u64_max(w->expert_bytes, align_up(row * one->stored->shape[1], MEM_ALIGN));
       if (expert_count) continue; /* it needs no slot */
@@ -69,7 +67,7 @@ void stream_take_expert(lnl_window *w, stream_piece *piece, uint32_t e, uint32_t
   w->misses += !found;
   piece->row_count = rows;
   piece->end = piece->at + rows;
-  piece->bytes = rows * row_bytes(piece->weight);
+  piece->bytes = rows * model_row_bytes(piece->weight);
   piece->loaded_bytes = found ? piece->bytes : 0;
   piece->data = w->expert_data + i * w->expert_bytes;
   piece->expert = &w->experts[i];
@@ -77,9 +75,9 @@ void stream_take_expert(lnl_window *w, stream_piece *piece, uint32_t e, uint32_t
 
 uint64_t stream_token_bytes(const lnl_model *model, const lnl_weight *w) {
   if (model->embeds && w->role == ROLE_OUTPUT) return 0; /* there, but not used */
-  if (!is_multiplied(model, w)) return row_bytes(w);
+  if (!is_multiplied(model, w)) return model_row_bytes(w);
   uint64_t bytes = w->place.stored_bytes;
-  if (model_role_use(w->role) == USE_EMBED) bytes += row_bytes(w);
+  if (model_role_use(w->role) == USE_EMBED) bytes += model_row_bytes(w);
   if (model_role_use(w->role) == USE_EXPERTS) bytes = bytes / model->hp.n_expert * model->hp.n_expert_used;
   return bytes;
 }

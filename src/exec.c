@@ -37,8 +37,7 @@ uint32_t exec_row_count(const lnl_exec *x, const plan_value *v) {
 static void decode_row(const lnl_weight *w, uint32_t row, float *out, uint32_t k) {
   const lnl_form *form = w->held;
   if (w->place.hold == HOLD_PACKED) {
-    const uint8_t *group = w->data + row / FORM_GROUP * form_group_bytes(form, k);
-    form->packing->decode_row(group, row % FORM_GROUP, out, k);
+    form_unpack_row(form, w->data, (uint32_t)w->stored->shape[1], k, row, out);
   } else {
     form->decode(w->data + row * form_row_bytes(form, k), out, k);
   }
@@ -127,9 +126,13 @@ static void product(const lnl_exec *x, const operands *o, uint32_t row_begin, ui
   bool packed = o->weight->place.hold == HOLD_PACKED;
   void (*matmul)(const lnl_matmul *) = packed ? form->packing->matmul : form->matmul;
   lnl_matmul m = exec_product(x, o->step, begin, n_tok);
-  m.row_bytes = packed ? form_group_bytes(form, m.k) : form_row_bytes(form, m.k);
-  /* The kernels count rows from w's first group; y is of the part that is asked for. */
-  m.w = o->weight->data + row_begin / (packed ? FORM_GROUP : 1) * m.row_bytes;
+  m.row_bytes = form_row_bytes(form, m.k);
+  m.w = o->weight->data + row_begin * m.row_bytes; /* y is of the part that is asked for */
+  if (packed) {
+    m.w_n_row = (uint32_t)o->weight->stored->shape[1];
+    m.w_row_begin = row_begin % m.w_n_row;
+    m.w = o->weight->data + (row_begin - m.w_row_begin) / FORM_GROUP * form_group_bytes(form, m.k);
+  }
   pool_range rows = pool_split(o->out->cols, ROW_UNIT, o->thread, o->thread_count);
   for (uint32_t row = rows.begin; row < rows.end; row = m.row_end) {
     m.row_begin = row;

@@ -75,13 +75,10 @@ static void multiply(const stream_piece *p, lnl_matmul *m, uint32_t row, uint32_
     form->matmul(m);
     return;
   }
-  const uint64_t group = form_group_bytes(form, m->k);
-  for (uint32_t i = 0; i < n; i += FORM_GROUP) {
-    form->packing->pack(m->w + i * stored, stored, u32_min(FORM_GROUP, n - i),
-                        packed + i / FORM_GROUP * group, m->k);
-  }
+  for (uint32_t i = 0; i < n; i += FORM_GROUP)
+    form_pack(form, m->w + i * stored, stored, u32_min(FORM_GROUP, n - i), packed, n, m->k, i / FORM_GROUP);
   m->w = packed;
-  m->row_bytes = group;
+  m->w_n_row = n;
   form->packing->matmul(m);
 }
 

@@ -106,6 +106,7 @@ static void run_matmul(const lnl_form *form, void (*matmul)(const lnl_matmul *),
   lnl_matmul m = {0};
   m.w = w;
   m.row_bytes = row_bytes;
+  m.w_n_row = n_row;
   m.k = k;
   m.row_begin = row_begin;
   m.row_end = row_end;
@@ -134,8 +135,9 @@ const char *EXPORT(packing_kernel)(uint32_t index) { return form_at(index)->pack
 void EXPORT(packing_pack)(uint32_t index, const uint8_t *src, uint32_t row_count, uint8_t *dst, uint32_t k) {
   const lnl_form *form = form_at(index);
   const uint64_t row_bytes = form_row_bytes(form, k);
-  for (uint32_t row = 0; row < row_count; row += FORM_GROUP, dst += form_group_bytes(form, k))
-    form->packing->pack(src + row * row_bytes, row_bytes, u32_min(FORM_GROUP, row_count - row), dst, k);
+  for (uint32_t row = 0; row < row_count; row += FORM_GROUP)
+    form_pack(form, src + row * row_bytes, row_bytes, u32_min(FORM_GROUP, row_count - row), dst, row_count, k,
+              row / FORM_GROUP);
 }
 void EXPORT(packing_matmul)(uint32_t index, const uint8_t *w, void *scratch, float *y, uint32_t k,
                             uint32_t n_row, uint32_t n_tok, uint32_t row_begin, uint32_t row_end) {

@@ -41,7 +41,8 @@ lnl_q8 q8_view(void *block, uint32_t k, uint32_t n_tok);
  * the row_end rows. bias is added by a step of its own. Does not allocate. */
 typedef struct lnl_matmul {
   const uint8_t *w;
-  uint64_t row_bytes;
+  uint64_t row_bytes;            /* stored rows only */
+  uint32_t w_n_row, w_row_begin; /* packed rows only: see lnl_packing.matmul */
   uint32_t k, row_begin, row_end;
   uint32_t n_tok;
   const float *x_f32;
@@ -52,8 +53,16 @@ typedef struct lnl_matmul {
 
 /* A form's rows packed for a kernel: groups of FORM_GROUP rows interleaved, so
  * that the lanes of a vector are rows and a group is one sequential stream.
- * Made while the weight loads; one file per packed form, named name_x8.c. */
-enum { FORM_GROUP = 8 };
+ * Made while the weight loads; one file per packed form, named name_x8.c.
+ *
+ * A packed matrix is a sequence of tiles of FORM_TILE groups, the last with what
+ * is left, and a tile one of panels: so many columns of all its groups, group
+ * after group. Rows of up to FORM_PANEL values have one panel. Longer ones are
+ * cut, since the activations are read again for each group and must stay in the
+ * first-level cache beside the weights that pass through it (a row of 8192: 15 to
+ * 24 GB/s), and cut so that a tile still is one sequential stream: jumping from
+ * group to group costs as much. */
+enum { FORM_GROUP = 8, FORM_TILE = 32, FORM_PANEL = 2048 };
 typedef struct lnl_packing {
   const char *kernel;   /* what explain calls its matmul kernel, e.g. "q4_0x8.q8.relaxed" */
   uint32_t block_bytes; /* of one block (block_len values) of FORM_GROUP rows */
@@ -63,8 +72,8 @@ typedef struct lnl_packing {
   /* The k values of one row (0..FORM_GROUP - 1) of a group, the same bits as
    * the form's decode. */
   void (*decode_row)(const uint8_t *group, uint32_t row, float *dst, uint32_t k);
-  /* As lnl_form's; w points to group 0, row_bytes is that of one group,
-   * row_begin is a multiple of FORM_GROUP. */
+  /* As lnl_form's; w is a packed matrix of w_n_row rows, of which w_row_begin
+   * counts as row 0. It and row_begin are multiples of FORM_GROUP. */
   void (*matmul)(const lnl_matmul *m);
 } lnl_packing;
 
@@ -92,8 +101,19 @@ void form_decode_scalar(const lnl_form *form, const uint8_t *src, float *dst, ui
 void form_matmul_scalar(const lnl_form *form, const lnl_matmul *m);
 /* Stored bytes of n values in a row; n must be a multiple of block_len. */
 uint64_t form_row_bytes(const lnl_form *form, uint64_t n);
-/* Bytes of one group of FORM_GROUP packed rows of k values. The form must have
- * a packing. */
+/* Of packed matrices [n_row, k]; the form must have a packing. Bytes of each group
+ * of FORM_GROUP rows; those of the matrix are the sum of its groups'. */
 uint64_t form_group_bytes(const lnl_form *form, uint64_t k);
+/* The columns of each panel but the last, which may be narrower. */
+uint32_t form_panel(uint32_t k);
+/* Where the columns from `column` on (a multiple of form_panel) of a group begin. */
+uint64_t form_panel_at(const lnl_form *form, uint32_t n_row, uint32_t k, uint32_t group, uint32_t column);
+/* Packs row_count (1..FORM_GROUP) stored rows that lie row_bytes apart as that group
+ * of the matrix at dst. */
+void form_pack(const lnl_form *form, const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uint8_t *dst,
+               uint32_t n_row, uint32_t k, uint32_t group);
+/* The k values of a row, the same bits as the form's decode. */
+void form_unpack_row(const lnl_form *form, const uint8_t *src, uint32_t n_row, uint32_t k, uint32_t row,
+                     float *dst);
 
 #endif

@@ -42,6 +42,34 @@ uint64_t form_group_bytes(const lnl_form *form, uint64_t k) {
   return k / form->block_len * form->packing->block_bytes;
 }
 
+/* Panels of equal width, but for whole blocks of any form. */
+uint32_t form_panel(uint32_t k) {
+  enum { UNIT = 256 };
+  const uint32_t panels = (k + FORM_PANEL - 1) / FORM_PANEL;
+  return panels > 1 ? (uint32_t)align_up((k + panels - 1) / panels, UNIT) : k;
+}
+
+uint64_t form_panel_at(const lnl_form *form, uint32_t n_row, uint32_t k, uint32_t group, uint32_t column) {
+  const uint32_t in_tile = group % FORM_TILE, first = group - in_tile;
+  const uint32_t left = (n_row + FORM_GROUP - 1) / FORM_GROUP - first;
+  return first * form_group_bytes(form, k) + u32_min(left, FORM_TILE) * form_group_bytes(form, column) +
+         in_tile * form_group_bytes(form, u32_min(form_panel(k), k - column));
+}
+
+void form_pack(const lnl_form *form, const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uint8_t *dst,
+               uint32_t n_row, uint32_t k, uint32_t group) {
+  for (uint32_t column = 0, panel = form_panel(k); column < k; column += panel)
+    form->packing->pack(src + form_row_bytes(form, column), row_bytes, row_count,
+                        dst + form_panel_at(form, n_row, k, group, column), u32_min(panel, k - column));
+}
+
+void form_unpack_row(const lnl_form *form, const uint8_t *src, uint32_t n_row, uint32_t k, uint32_t row,
+                     float *dst) {
+  for (uint32_t column = 0, panel = form_panel(k); column < k; column += panel)
+    form->packing->decode_row(src + form_panel_at(form, n_row, k, row / FORM_GROUP, column), row % FORM_GROUP,
+                              dst + column, u32_min(panel, k - column));
+}
+
 /* Bytes of the three parts of a q8 block, each rounded up to 16. */
 static uint64_t q8_q_bytes(uint64_t n) { return align_up(n, 16); }
 static uint64_t q8_d_bytes(uint64_t n) { return align_up(n / 32 * sizeof(float), 16); }

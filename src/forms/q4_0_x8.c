@@ -32,7 +32,7 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
   nibbles_dot(w, a, out, blocks, n, mode, false);
 }
 X8_CODE_KERNELS
-static void matmul(const lnl_matmul *m) { x8_matmul(m, X8_CODE_KERNEL, X8_CODE_FACTOR); }
+static void matmul(const lnl_matmul *m) { x8_matmul(m, X8_CODE_KERNEL, TYPE_Q4_0, X8_CODE_FACTOR); }
 
 const lnl_packing q4_0_x8 = {
     "q4_0x8.q8." VEC_ISA_NAME, BLOCK_BYTES, pack, decode_row, matmul,

@@ -38,7 +38,7 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
 }
 
 X8_CODE_KERNELS_SMALL
-static void matmul(const lnl_matmul *m) { x8_matmul(m, X8_CODE_KERNEL, X8_CODE_FACTOR); }
+static void matmul(const lnl_matmul *m) { x8_matmul(m, X8_CODE_KERNEL, TYPE_Q4_1, X8_CODE_FACTOR); }
 
 const lnl_packing q4_1_x8 = {
     "q4_1x8.q8." VEC_ISA_NAME, BLOCK_BYTES, pack, decode_row, matmul,

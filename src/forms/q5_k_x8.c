@@ -65,7 +65,7 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
 }
 
 X8_CODE_KERNELS_SMALL
-static void matmul(const lnl_matmul *m) { x8_matmul_of(m, X8_CODE_KERNEL, BLOCK); }
+static void matmul(const lnl_matmul *m) { x8_matmul(m, X8_CODE_KERNEL, TYPE_Q5_K, 0); }
 
 const lnl_packing q5_k_x8 = {
     "q5_kx8.q8." VEC_ISA_NAME, BLOCK_BYTES, pack, decode_row, matmul,

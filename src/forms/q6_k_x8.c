@@ -134,7 +134,7 @@ VEC_INLINE void dot(const uint8_t *w, const uint8_t *a, float *out, size_t block
 }
 
 X8_CODE_KERNELS
-static void matmul(const lnl_matmul *m) { x8_matmul_of(m, X8_CODE_KERNEL, BLOCK); }
+static void matmul(const lnl_matmul *m) { x8_matmul(m, X8_CODE_KERNEL, TYPE_Q6_K, 0); }
 
 const lnl_packing q6_k_x8 = {
     "q6_kx8.q8." VEC_ISA_NAME, BLOCK_BYTES, pack, decode_row, matmul,

@@ -113,11 +113,15 @@ X8_KERNEL(U8)
 X8_KERNEL(I32)
 X8_KERNEL(I16)
 static void matmul(const lnl_matmul *m) {
-  x8_matmul(m, vec_dot_takes_u8() ? &kernel_U8 : vec_dot_i32_is_fast() ? &kernel_I32 : &kernel_I16, 0x1p112f);
+  x8_matmul(m,
+            vec_dot_takes_u8()      ? &kernel_U8
+            : vec_dot_i32_is_fast() ? &kernel_I32
+                                    : &kernel_I16,
+            TYPE_Q8_0, 0x1p112f);
 }
 #else
 X8_KERNEL(WIDE)
-static void matmul(const lnl_matmul *m) { x8_matmul(m, &kernel_WIDE, 0x1p112f); }
+static void matmul(const lnl_matmul *m) { x8_matmul(m, &kernel_WIDE, TYPE_Q8_0, 0x1p112f); }
 #endif
 
 const lnl_packing q8_0_x8 = {

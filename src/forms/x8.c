@@ -3,11 +3,11 @@
 
 #if LNL_VEC
 
-/* Rows and tokens whose sums are under way at a time; and the room for records:
- * a long row is cut, its sums being continued. The more groups share a set of
- * records the better, while their weights must stay in the cache from one tile
- * of tokens to the next. */
-enum { GROUPS = 32, TILE_GROUPS = 8, RECORDS_BYTES = 16 << 10 };
+/* Groups whose sums are under way at a time, for one token and for several: the
+ * more of them share a set of records the better, while their weights must stay in
+ * the cache from one tile of tokens to the next. And the room for records: a row
+ * is cut into panels, and a panel where need be, the sums being continued. */
+enum { GROUPS = FORM_TILE, TILE_GROUPS = 8, RECORDS_BYTES = 16 << 10 };
 
 /* A tile of n tokens, from `token` on. Its d are multiplied with factor[t] (if
  * that is not 0) before the kernel, its results with after[t]. */
@@ -52,22 +52,29 @@ static void tile_prepare(const tile *tile, const lnl_matmul *m, const x8_kernel 
   }
 }
 
-/* Rows first .. first + rows - 1, which begin with a group, and a tile. */
-static void tile_matmul(const tile *tile, const lnl_matmul *m, const x8_kernel *kernel, uint32_t block_len,
+/* Rows first .. first + rows - 1, which are of one tile of the matrix and begin with
+ * a group, and a tile of tokens. */
+static void tile_matmul(const tile *tile, const lnl_matmul *m, const x8_kernel *kernel, const lnl_form *form,
                         uint32_t first, uint32_t rows) {
   _Alignas(16) uint8_t records[RECORDS_BYTES];
   _Alignas(16) float acc[GROUPS * FORM_GROUP] = {0};
   const uint32_t n = tile->n, sums = n * FORM_GROUP; /* of a group */
-  const size_t blocks = m->k / block_len, most = RECORDS_BYTES / ((size_t)n * kernel->record_bytes);
+  const uint32_t panel = form_panel(m->k), group = (m->w_row_begin + first) / FORM_GROUP;
+  const uint32_t most = RECORDS_BYTES / (n * kernel->record_bytes);
   void (*const dot)(const uint8_t *, const uint8_t *, float *, size_t) = n == 1   ? kernel->dot_1
                                                                          : n == 2 ? kernel->dot_2
                                                                                   : kernel->dot_4;
-  for (size_t b = 0, count; b < blocks; b += count) {
-    count = blocks - b < most ? blocks - b : most;
-    tile_prepare(tile, m, kernel, block_len, b, count, records);
-    const uint8_t *w = matmul_row(m, first / FORM_GROUP) + b * kernel->block_bytes;
-    for (uint32_t row = 0; row < rows; row += FORM_GROUP, w += m->row_bytes)
-      dot(w, records, acc + row / FORM_GROUP * sums, count);
+  for (uint32_t column = 0; column < m->k; column += panel) {
+    const uint8_t *w = m->w + form_panel_at(form, m->w_n_row, m->k, group, column);
+    const uint32_t blocks = u32_min(panel, m->k - column) / form->block_len;
+    const uint32_t parts = (blocks + most - 1) / most, part = (blocks + parts - 1) / parts;
+    for (uint32_t b = 0, count; b < blocks; b += count) {
+      count = u32_min(blocks - b, part);
+      tile_prepare(tile, m, kernel, form->block_len, column / form->block_len + b, count, records);
+      const uint8_t *at = w + (size_t)b * kernel->block_bytes;
+      for (uint32_t row = 0; row < rows; row += FORM_GROUP, at += (size_t)blocks * kernel->block_bytes)
+        dot(at, records, acc + row / FORM_GROUP * sums, count);
+    }
   }
   for (uint32_t row = 0; row < rows; row++) {
     const float *sum = acc + row / FORM_GROUP * sums + row % FORM_GROUP;
@@ -76,19 +83,18 @@ static void tile_matmul(const tile *tile, const lnl_matmul *m, const x8_kernel *
   }
 }
 
-static void run(const lnl_matmul *m, const x8_kernel *kernel, uint32_t block_len, float factor) {
-  const uint32_t rows_each = (m->n_tok == 1 ? GROUPS : TILE_GROUPS) * FORM_GROUP;
-  for (uint32_t first = m->row_begin; first < m->row_end; first += rows_each)
+void x8_matmul(const lnl_matmul *m, const x8_kernel *kernel, lnl_type type, float factor) {
+  const lnl_form *form = form_find(type);
+  const uint32_t rows_most = (m->n_tok == 1 ? GROUPS : TILE_GROUPS) * FORM_GROUP;
+  for (uint32_t first = m->row_begin, rows; first < m->row_end; first += rows) {
+    rows = rows_most - (m->w_row_begin + first) % rows_most; /* no further than the matrix's own tile */
+    rows = u32_min(m->row_end - first, rows);
     for (uint32_t token = 0; token < m->n_tok;) {
       const tile tile = tile_make(m, kernel, token, factor);
-      tile_matmul(&tile, m, kernel, block_len, first, u32_min(m->row_end - first, rows_each));
+      tile_matmul(&tile, m, kernel, form, first, rows);
       token += tile.n;
     }
-}
-
-void x8_matmul(const lnl_matmul *m, const x8_kernel *kernel, float factor) { run(m, kernel, 32, factor); }
-void x8_matmul_of(const lnl_matmul *m, const x8_kernel *kernel, uint32_t block_len) {
-  run(m, kernel, block_len, 0);
+  }
 }
 
 #endif

@@ -30,12 +30,10 @@ typedef struct x8_kernel {
   void (*dot_4)(const uint8_t *w, const uint8_t *a, float *acc, size_t blocks);
 } x8_kernel;
 
-/* lnl_packing.matmul by such functions. The d that `prepare` gets come multiplied
- * with factor, a power of two, 2^112 at most (see x8_scales). */
-void x8_matmul(const lnl_matmul *m, const x8_kernel *kernel, float factor);
-/* The same for blocks of another length, a multiple of 32 (`blocks` are those),
- * and d as they are. */
-void x8_matmul_of(const lnl_matmul *m, const x8_kernel *kernel, uint32_t block_len);
+/* lnl_packing.matmul of a type by such functions. The d that `prepare` gets come
+ * multiplied with factor, a power of two, 2^112 at most (see x8_scales); 0: as they
+ * are. */
+void x8_matmul(const lnl_matmul *m, const x8_kernel *kernel, lnl_type type, float factor);
 
 /* The scales of rows r and r + 4 share 4 bytes. */
 static inline uint32_t x8_scale_at(uint32_t row) { return row % 4 * 4 + row / 4 * 2; }

@@ -1,5 +1,7 @@
 // Single-thread speed of each form's matrix product in this engine:
-//   node tests/bench/kernels.mjs [--json] [--dir dist/test] [FORM ...]
+//   node tests/bench/kernels.mjs [--json] [--k 2048] [--dir dist/test] [FORM ...]
+// --k: the length of a row (long ones, as of a feed-forward network's down matrix,
+// are another case: their prepared activations take more of the cache).
 // Decode: one token, the weights streamed from memory (far more of them than the
 // caches hold), GB/s of weight bytes. Prefill: 64 tokens, GOPS (two operations a
 // multiply-add). The median and the best call; compare within one run only. On a
@@ -12,7 +14,6 @@ import { parseArgs } from 'node:util';
 import { chooseModule } from '../../js-glue/caps.js';
 import { MODULES, ROOT } from '../lib/fixtures.mjs';
 
-const K = 2048;
 const ROWS = 2048;
 // Rows a call: short enough that the best call is one that nothing interrupted.
 const DECODE_ROWS = 256;
@@ -25,8 +26,13 @@ const STREAM_BYTES = 192 * 2 ** 20;
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
-  options: { json: { type: 'boolean' }, dir: { type: 'string', default: path.join(ROOT, 'dist/test') } },
+  options: {
+    json: { type: 'boolean' },
+    k: { type: 'string', default: '2048' },
+    dir: { type: 'string', default: path.join(ROOT, 'dist/test') },
+  },
 });
+const K = Number(options.k);
 
 /** Median and least of the seconds that `run(i)` takes, half of the rounds to warm up. */
 function measure(run, rounds) {

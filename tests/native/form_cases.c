@@ -561,20 +561,19 @@ static lnl_status check_matmul(const lnl_form *form, const form_fixture *fixture
 /* Packs all rows of o, checks what decode_row makes of them, and leaves the
  * packed matrix as the operand. */
 static lnl_status pack_operands(operands *o, const lnl_form *form, lnl_error *error) {
-  const lnl_packing *packing = form->packing;
   const uint32_t k = o->m.k, groups = (o->n_row + FORM_GROUP - 1) / FORM_GROUP;
   const size_t group_bytes = (size_t)form_group_bytes(form, k), stored_bytes = (size_t)o->m.row_bytes;
   uint8_t *packed = case_alloc(groups * group_bytes, 1, false);
   memset(packed, 0x55, groups * group_bytes);
   for (uint32_t g = 0; g < groups; g++)
-    packing->pack(o->w + g * FORM_GROUP * stored_bytes, stored_bytes,
-                  u32_min(FORM_GROUP, o->n_row - g * FORM_GROUP), packed + g * group_bytes, k);
+    form_pack(form, o->w + g * FORM_GROUP * stored_bytes, stored_bytes,
+              u32_min(FORM_GROUP, o->n_row - g * FORM_GROUP), packed, o->n_row, k, g);
   float *expected = case_alloc(k * sizeof(float), 0, false), *got = case_alloc(k * sizeof(float), 4, false);
   for (uint32_t r = 0; r < groups * FORM_GROUP; r++) {
     memset(expected, 0, k * sizeof(float));
     memset(got, 0x55, k * sizeof(float));
     if (r < o->n_row) form_decode_scalar(form, o->w + r * stored_bytes, expected, k);
-    packing->decode_row(packed + r / FORM_GROUP * group_bytes, r % FORM_GROUP, got, k);
+    form_unpack_row(form, packed, o->n_row, k, r, got);
     for (uint32_t i = 0; i < k; i++)
       CHECK(float_bits(expected[i]) == float_bits(got[i]) || (isnan(expected[i]) && isnan(got[i])) ||
                 (r >= o->n_row && got[i] == 0),
@@ -584,7 +583,30 @@ static lnl_status pack_operands(operands *o, const lnl_form *form, lnl_error *er
   uint8_t *w = case_alloc(groups * group_bytes, 1, true); /* in wasm the stored rows were there */
   memcpy(w, packed, groups * group_bytes);
   o->m.w = w;
-  o->m.row_bytes = group_bytes;
+  o->m.row_bytes = 0;
+  o->m.w_n_row = o->n_row;
+  return LNL_OK;
+}
+
+/* Rows from `begin` on as a matrix product of their own (one of several that are
+ * held as one): y as in `all`. */
+static lnl_status check_packed_tail(const operands *o, const lnl_form *form, const float *all,
+                                    lnl_error *error) {
+  const size_t y_bytes = (size_t)o->m.n_tok * o->m.y_stride * sizeof(float);
+  for (uint32_t begin = FORM_GROUP; begin < o->n_row; begin += 3 * FORM_GROUP) {
+    lnl_matmul part = o->m;
+    part.w_row_begin = begin;
+    part.row_end = o->n_row - begin;
+    memset(o->m.y, 0x55, y_bytes);
+    form->packing->matmul(&part);
+    for (uint32_t t = 0; t < part.n_tok; t++)
+      for (uint32_t r = 0; r < part.row_end; r++) {
+        const size_t at = (size_t)t * part.y_stride + r;
+        CHECK(float_bits(o->m.y[at]) == float_bits(all[at + begin]),
+              "%s packed: rows from %u of %u: token %u row %u (k %u)", form->name, begin, o->n_row, t, r,
+              part.k);
+      }
+  }
   return LNL_OK;
 }
 
@@ -602,6 +624,7 @@ static lnl_status check_packed_product(const lnl_form *form, const form_fixture 
   if (parts) {
     float *all = case_alloc(y_bytes, 0, false);
     memcpy(all, o.m.y, y_bytes);
+    LNL_TRY(check_packed_tail(&o, form, all, error));
     LNL_TRY(check_parts(&o, form, form->packing->matmul, FORM_GROUP, all, error));
   }
   case_free_all();
@@ -652,11 +675,12 @@ static lnl_status check_packing(const lnl_form *form, const form_fixture *fixtur
   for (int fill = 0; fill < FILL_COUNT; fill++)
     for (int style = 0; style < X_COUNT; style++)
       LNL_TRY(check_packed_product(form, fixture, k, 11, 6, (fill_style)fill, (x_style)style, false, error));
-  /* more rows than are worked on at a time, and rows that are cut */
+  /* more rows than a tile has, and rows that are cut into panels */
   LNL_TRY(check_packed_product(form, fixture, k, 270, 5, FILL_RANDOM, X_RANDOM, false, error));
   LNL_TRY(check_packed_product(form, fixture, k, 77, 9, FILL_RANDOM, X_RANDOM, true, error));
   LNL_TRY(check_packed_product(form, fixture, 16384, 9, 1, FILL_RANDOM, X_RANDOM, false, error));
   LNL_TRY(check_packed_product(form, fixture, 5120, 9, 4, FILL_RANDOM, X_RANDOM, true, error));
+  LNL_TRY(check_packed_product(form, fixture, FORM_PANEL + 256, 299, 1, FILL_RANDOM, X_RANDOM, true, error));
   return check_packed_special(form, fixture, error);
 }
 

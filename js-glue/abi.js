@@ -6,7 +6,7 @@
 import { held } from './caps.js';
 import { LinealError } from './errors.js';
 
-const ABI_VERSION = 8;
+const ABI_VERSION = 9;
 
 export const STATUS = /** @type {const} */ ({ OK: 0, NEED_BYTES: 1, MORE: 2, CANCELLED: 3, CONTEXT_FULL: 4 });
 export const TEXT = /** @type {const} */ ({
@@ -43,6 +43,7 @@ const NUMBER_NAMES = /** @type {const} */ ([
   'streamedBytes',
   'expertHits',
   'expertMisses',
+  'chunkDecodes',
 ]);
 /** @typedef {typeof NUMBER_NAMES[number]} NumberName */
 const NUMBER = /** @type {Record<NumberName, number>} */ (
@@ -59,6 +60,10 @@ const PAGE_BYTES = 65536;
 // An input above this is given back with its ids (four times as large at most)
 // when the call ends.
 const KEPT_INPUT_BYTES = 16384;
+// Once memory is taken a text comes in such pieces: there is room for one in what the plan
+// sets aside for short-lived blocks.
+const TEXT_PIECE_BYTES = 49152;
+const NO_TEXT = 0xffffffff;
 // Names and messages of the core are shorter.
 const MOST_STRING_BYTES = 4096;
 // The core takes at most so much of a header at a time.
@@ -126,6 +131,24 @@ async function compile(url) {
 }
 
 /**
+ * @typedef {object} MemoryKind
+ * @property {boolean} shared for a module with threads
+ * @property {boolean} [wide] for the module with 64-bit addresses
+ */
+
+/**
+ * Throws where the engine does not give it.
+ * @param {number} initial pages @param {number} maximum @param {MemoryKind} kind
+ */
+function newMemory(initial, maximum, { shared, wide }) {
+  const sharing = shared ? { shared } : {};
+  const limits = wide
+    ? { initial: BigInt(initial), maximum: BigInt(maximum), address: 'i64', ...sharing }
+    : { initial, maximum, ...sharing };
+  return new WebAssembly.Memory(/** @type {WebAssembly.MemoryDescriptor} */ (limits));
+}
+
+/**
  * A memory for a module with threads, as large as the engine allows; undefined where it allows none.
  * @param {boolean} [wide] for the module with 64-bit addresses
  * @returns {{ memory: WebAssembly.Memory, maxBytes: number } | undefined} maxBytes 0: the whole address space
@@ -134,10 +157,7 @@ export function sharedMemory(wide = false) {
   const most = wide ? WIDE_MAX_PAGES : SHARED_MAX_PAGES;
   for (const maximum of most) {
     try {
-      const limits = wide
-        ? { initial: BigInt(SHARED_PAGES), maximum: BigInt(maximum), address: 'i64', shared: true }
-        : { initial: SHARED_PAGES, maximum, shared: true };
-      const memory = new WebAssembly.Memory(/** @type {WebAssembly.MemoryDescriptor} */ (limits));
+      const memory = newMemory(SHARED_PAGES, maximum, { shared: true, wide });
       return { memory, maxBytes: maximum === most[0] ? 0 : maximum * PAGE_BYTES };
     } catch {
       // Try a smaller one.
@@ -155,16 +175,14 @@ const TRIED_STEPS = 16;
  * sixteenths, what it gives first. Nothing is written to it, so that it takes no room but in the
  * address space, and it is let go at once.
  * @param {number} bytes a whole number of pages
- * @param {boolean} shared
+ * @param {MemoryKind} kind
  */
-export function memoryGiven(bytes, shared) {
-  const wanted = bytes / PAGE_BYTES;
-  // More than that is asked of no 32-bit memory.
-  if (bytes < TRIED_FROM_BYTES || wanted > SHARED_MAX_PAGES[0]) return bytes;
+export function memoryGiven(bytes, kind) {
+  if (bytes < TRIED_FROM_BYTES) return bytes;
   for (let step = TRIED_STEPS; step > 0; step--) {
-    const pages = Math.floor((wanted * step) / TRIED_STEPS);
+    const pages = Math.floor((bytes / PAGE_BYTES) * (step / TRIED_STEPS));
     try {
-      new WebAssembly.Memory({ initial: pages, maximum: pages, ...(shared ? { shared } : {}) });
+      newMemory(pages, pages, kind);
       return pages * PAGE_BYTES;
     } catch {
       // Step down.
@@ -182,6 +200,7 @@ export class Core {
   /** @type {WebAssembly.Memory} */ #memory;
   /** @type {number | bigint} as the module gave it, since it is only ever given back; 0: none */ #engine = 0;
   #dead = '';
+  #bound = false;
 
   #module;
   /** Whether threads share the memory: what leaves this file is then a copy. */ #shared;
@@ -352,12 +371,20 @@ export class Core {
 
   // --- texts and numbers --------------------------------------------------------
 
-  /** @param {number} which of TEXT */
+  /** Takes no memory once the core is bound. @param {number} which of TEXT */
   text(which) {
-    const pointer = this.#pointer('text', this.#engine, which);
-    if (pointer === 0) throw this.#failure(-1);
-    const bytes = this.#call('text_bytes', this.#engine) >>> 0;
-    return decoder.decode(this.#copy(this.#bytes(pointer, bytes)));
+    const most = this.#bound ? TEXT_PIECE_BYTES : 0;
+    const pieces = new TextDecoder(); // a character may be in two of them
+    let text = '';
+    for (let from = 0, more = true; more; from += most) {
+      const pointer = this.#pointer('text', this.#engine, which, from, most);
+      if (pointer === 0) throw this.#failure(-1);
+      const bytes = this.#call('text_bytes', this.#engine) >>> 0;
+      more = most > 0 && bytes === most;
+      text += pieces.decode(this.#copy(this.#bytes(pointer, bytes)), { stream: more });
+    }
+    if (this.#bound) this.#raw('text', this.#engine, NO_TEXT, 0, 0);
+    return text;
   }
 
   /** @param {number} which of TEXT */
@@ -379,6 +406,7 @@ export class Core {
 
   bind() {
     this.#status('bind');
+    this.#bound = true;
   }
 
   /** True: every weight is in place. False: see need(). */
@@ -446,6 +474,7 @@ export class Core {
 
   tokBind() {
     this.#status('tok_bind');
+    this.#bound = true;
   }
 
   /**
@@ -512,7 +541,7 @@ export class Core {
     return this.#call('next_step', this.#engine) >>> 0;
   }
 
-  /** How many tokens the chunk has that runs, or ran last. */
+  /** How many tokens the chunk has that runs, or ran last. Its plan: see the number chunkDecodes. */
   chunkTokens() {
     return this.#call('chunk_tokens', this.#engine) >>> 0;
   }

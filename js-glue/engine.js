@@ -34,6 +34,8 @@ const AHEAD_CHUNK = 512;
 
 /** Less than this says nothing about the speed of a source. */
 const MEASURABLE_BYTES = 16 * 1024 * 1024;
+/** What 32-bit addresses reach. */
+const NARROW_BYTES = 2 ** 32;
 /** How long a token that is read from the source may keep others waiting. */
 const TURN_MS = 50;
 const PLAIN_TEXT = { addSpecial: true, parseSpecial: false };
@@ -151,40 +153,60 @@ export class Engine {
   }
 
   /**
-   * Plans, with 64-bit addresses if that is what the plan needs.
+   * Plans, with 64-bit addresses if that is what the plan needs, and the engine gives the memory.
    * @param {PlanOptions} options @param {EngineContext} context
    * @returns {Promise<import('./index.d.ts').Explanation>}
    */
   async plan(options, context) {
-    const explanation = this.#explain(options);
+    const explanation = this.#planned(options);
     const { bits, chosen_bits: chosen } = explanation.address;
-    if (chosen === bits || this.#moduleName === WIDE_MODULE) return explanation;
+    if (chosen === bits || this.#moduleName === WIDE_MODULE) return this.#tried(explanation, options);
+    return (await this.#wider(options, context)) ?? this.#tried(this.#planned(options), options);
+  }
+
+  /**
+   * Moves on to the module with 64-bit addresses and plans; undefined: it would not have more than
+   * 32-bit ones reach, so the plan is to be made with these again.
+   * @param {PlanOptions} options @param {EngineContext} context
+   */
+  async #wider(options, context) {
     const name = await chooseModule(WIDE_MODULE); // throws if the host was said to have what it lacks
-    const start = await startModule(name, this.#host, options);
-    throwIfAborted(context.signal);
-    const core = await start(this.#host);
-    try {
-      this.#loader.moveTo(core);
-    } catch (error) {
-      core.close();
+    const start = await startModule(name, this.#host, options).catch((error) => {
+      if (error.code === 'OUT_OF_MEMORY') return undefined;
       throw error;
+    });
+    throwIfAborted(context.signal);
+    const narrow = this.#core;
+    const wide = await start?.(this.#host);
+    try {
+      if (wide) {
+        this.#loader.copyHeadersTo(wide);
+        this.#core = wide;
+        const explanation = this.#tried(this.#planned(options), options);
+        if ((explanation.limit_bytes ?? Infinity) > NARROW_BYTES) {
+          this.#loader.moveTo(wide);
+          this.#moduleName = name;
+          return explanation;
+        }
+        this.#core = narrow;
+      }
+      narrow.setCeiling(NARROW_BYTES);
+      return undefined;
+    } finally {
+      (this.#core === wide ? narrow : wide)?.close();
     }
-    this.#core.close();
-    this.#core = core;
-    this.#moduleName = name;
-    return this.#explain(options);
   }
 
   /**
    * A plan that fits is tried: what the engine does not give is the ceiling, and it is planned again.
-   * @param {PlanOptions} options
+   * @param {import('./index.d.ts').Explanation} explanation @param {PlanOptions} options
    * @returns {import('./index.d.ts').Explanation}
    */
-  #explain(options) {
-    const explanation = this.#planned(options);
+  #tried(explanation, options) {
     const { kind, maxMemoryBytes } = options.host; // of another machine, this one says nothing
     if (!explanation.fits || kind !== undefined || maxMemoryBytes !== undefined) return explanation;
-    const given = memoryGiven(explanation.total_bytes, this.#core.shared);
+    const wide = explanation.address.bits === 64;
+    const given = memoryGiven(explanation.total_bytes, { shared: this.#core.shared, wide });
     if (given >= explanation.total_bytes) return explanation;
     this.#core.setCeiling(given);
     return this.#planned(options);
@@ -780,10 +802,13 @@ async function startModule(name, host, options) {
   }
   const file = `lineal-${name}${shared && !wide ? '-mt' : ''}.wasm`;
   const module = await compileModule(new URL(file, options.wasmBaseUrl));
-  const ceilings = [shared?.maxBytes ?? 0, wide ? await physicalBytes() : 0].filter((bytes) => bytes > 0);
+  const physical = await physicalBytes();
   return async (capabilities) => {
     const core = await Core.create(module, capabilities, options.threads, shared?.memory);
-    if (ceilings.length > 0) core.setCeiling(Math.min(...ceilings));
+    if (shared?.maxBytes) core.setCeiling(shared.maxBytes);
+    // What there is of it counts where there can be more than 32-bit addresses reach.
+    if (physical > 0 && (wide || capabilities.memory64))
+      core.setCeiling(wide ? physical : Math.max(physical, NARROW_BYTES));
     return core;
   };
 }

@@ -282,7 +282,9 @@ export const modelCache: {
 export interface ExplainOptions {
   /**
    * Context length in tokens; 'max': the largest that fits, at most the model's
-   * own. Default: the smaller of the model's own and 2048.
+   * own. More than 4 GiB are taken for it only where `memory` (or
+   * `host.maxMemoryBytes`) says so, or the model needs more with the default
+   * context. Default: the smaller of the model's own and 2048.
    */
   context?: number | 'max';
   /** Memory budget. Default: none beyond what the machine gives. */
@@ -444,7 +446,7 @@ export interface Explanation {
   fits: boolean;
   /** Tokens planned for. */
   context: number;
-  /** The largest context that fits; 0: none does. */
+  /** The largest context that fits in `limit_bytes`; 0: none does. */
   max_context: number;
   /** 'f16', or 'q8_0/q4_0' where keys and values differ. */
   kv_type: string;
@@ -458,8 +460,9 @@ export interface Explanation {
   /**
    * How wide the addresses are, how wide they should be, and why. `code`: FITS_32;
    * NEEDS_64, which `open` follows; NO_MEMORY64, the host has none (weights are then
-   * streamed, or the suggestion MEMORY64 is made); NOT_ALLOWED, the budget is smaller
-   * than what is needed anyway; ASKED_FOR, with `module`; NATIVE.
+   * streamed, or the suggestion MEMORY64 is made); NOT_ALLOWED, more than may be used
+   * is needed, by the budget or because the engine gave no larger memory; ASKED_FOR,
+   * with `module`; NATIVE.
    */
   address: { bits: 32 | 64; chosen_bits: 32 | 64 } & Reason;
   /** How many compute. */
@@ -469,7 +472,10 @@ export interface Explanation {
   threads_reason: Reason;
   model: Record<string, string | number | boolean>;
   total_bytes: number;
-  /** The smallest of budget, machine and address space; null: none known. */
+  /**
+   * The smallest of budget, machine and address space; null: none known. With a budget above 4 GiB the address
+   * space is that of 64 bits where the host has it, whatever this plan takes.
+   */
   limit_bytes: number | null;
   /**
    * Which of them that is: BUDGET, PROFILE, HOST (`host.maxMemoryBytes`), ADDRESS_SPACE, or PROBED: a plan
@@ -978,7 +984,10 @@ export interface Model {
   /** The text of each id by itself; control tokens by name. */
   pieces(ids: TokenIds): Promise<string[]>;
   memory(): Promise<MemoryUse>;
-  /** The steps of decoding a token and of a chunk of a prompt, and where each value lies. */
+  /**
+   * The steps of decoding a token and of a chunk of a prompt, and where each value lies. Takes no memory
+   * beyond the plan.
+   */
   explainPlan(): Promise<StepPlans>;
   /** Ends what runs and gives all memory back. May be called again. */
   close(): Promise<void>;

@@ -129,15 +129,16 @@ export class Loader {
     }
   }
 
-  /**
-   * From now on another core, which takes over the headers.
-   * @param {import('./abi.js').Core} core
-   */
-  moveTo(core) {
+  /** Gives another core the headers, too. @param {import('./abi.js').Core} core */
+  copyHeadersTo(core) {
     core.copyHeaders(
       this.#core,
       this.#sources.map(({ size }) => size),
     );
+  }
+
+  /** From now on that core. @param {import('./abi.js').Core} core */
+  moveTo(core) {
     this.#core = core;
   }
 

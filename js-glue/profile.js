@@ -321,7 +321,7 @@ export class Profiler {
     const tokens = this.#core.chunkTokens();
     const past = this.#core.number('nPast') - tokens;
     const { all_logits: allLogits } = this.#plans;
-    const name = tokens === 1 && !allLogits ? 'decode' : 'prefill'; // as start_chunk of session.c
+    const name = this.#core.number('chunkDecodes') ? 'decode' : 'prefill';
     const tally = this.#tallyOf(name);
     const { plan, rows, ms } = tally;
     const done = this.#done;

@@ -12,51 +12,69 @@ static uint64_t measure(lnl_engine *e, engine_layout layout, lnl_status *status)
   return arena.used_bytes;
 }
 
-/* Of 64 bits engines allow 16 GiB. */
-static uint64_t address_space(void) {
-#ifdef __wasm__
-  return UINT64_C(1) << (sizeof(void *) == 4 ? 32 : 34);
-#else
-  return UINT64_MAX;
-#endif
+static uint64_t or_any(uint64_t bytes) { return bytes ? bytes : UINT64_MAX; }
+
+/* What somebody said may be used, whatever the addresses; UINT64_MAX: nobody did. */
+static uint64_t granted_bytes(const lnl_engine *e) {
+  const uint64_t wish = e->options.budget_bytes ? e->options.budget_bytes : e->profile->ceiling_bytes;
+  return u64_min(or_any(wish), or_any(e->host.max_memory_bytes));
+}
+
+static uint64_t allowed_bytes(const lnl_engine *e) {
+  return u64_min(granted_bytes(e), or_any(e->ceiling_bytes));
+}
+
+static lnl_address address_for(const lnl_engine *e, uint64_t needed, uint64_t allowed) {
+  return host_choose_address(&e->host, e->own_bits, e->options.module_asked, needed, allowed);
+}
+
+/* What addresses reach that are chosen where so much is needed. */
+static uint64_t reach_for(const lnl_engine *e, uint64_t needed, uint64_t allowed) {
+  return host_reach(&e->host, u32_max(e->own_bits, address_for(e, needed, allowed).bits));
 }
 
 /* What the host has, whatever is allowed. */
 static uint64_t hard_limit(const lnl_engine *e) {
-  return e->host.max_memory_bytes ? u64_min(address_space(), e->host.max_memory_bytes) : address_space();
+  const uint64_t most = u64_min(or_any(e->host.max_memory_bytes), or_any(e->ceiling_bytes));
+  return u64_min(most, reach_for(e, UINT64_MAX, most));
+}
+
+/* What is beyond our own addresses is planned again by another module, whose tables may be
+ * twice as large. */
+static uint64_t in_its_module(const lnl_engine *e, uint64_t total) {
+  enum { ROUNDING = 65536 };
+  return total > host_reach(&e->host, e->own_bits) ? total + e->budget.planned.tables + ROUNDING : total;
 }
 
 static void lower(lnl_budget *b, uint64_t bytes, lnl_limit limit) {
-  if (bytes == 0 || bytes >= b->limit_bytes) return;
+  if (bytes == 0 || bytes > b->limit_bytes) return;
   b->limit_bytes = bytes;
   b->limit = limit;
 }
 
 static void set_limit(lnl_engine *e) {
   lnl_budget *b = &e->budget;
-  b->limit_bytes = address_space();
+  b->limit_bytes = e->reach_bytes;
   b->limit = LIMIT_ADDRESS_SPACE;
-  lower(b, e->host.max_memory_bytes, e->probed ? LIMIT_PROBED : LIMIT_HOST);
+  lower(b, e->host.max_memory_bytes, LIMIT_HOST);
+  lower(b, e->ceiling_bytes, LIMIT_PROBED);
   const bool given = e->options.budget_bytes != 0;
   lower(b, given ? e->options.budget_bytes : e->profile->ceiling_bytes, given ? LIMIT_BUDGET : LIMIT_PROFILE);
 }
 
 void lnl_set_ceiling(lnl_engine *e, uint64_t bytes) {
-  const uint64_t known = e->host.max_memory_bytes;
-  if (known && known <= bytes) return;
-  e->host.max_memory_bytes = bytes;
-  e->probed = true;
+  e->ceiling_bytes = u64_min(or_any(e->ceiling_bytes), bytes);
 }
 
-static uint64_t wish_of(const lnl_engine *e) {
-  const uint64_t wish = e->options.budget_bytes ? e->options.budget_bytes : e->profile->ceiling_bytes;
-  return wish ? wish : UINT64_MAX;
-}
+void budget_reach_own(lnl_engine *e) { e->reach_bytes = host_reach(&e->host, e->own_bits); }
 
-void budget_choose_address(lnl_engine *e) {
-  const uint64_t most = e->host.max_memory_bytes ? e->host.max_memory_bytes : UINT64_MAX;
-  e->address = host_choose_address(&e->host, 8 * sizeof(void *), e->options.module_asked,
-                                   e->budget.planned.total, u64_min(wish_of(e), most));
+bool budget_choose_address(lnl_engine *e) {
+  const uint64_t allowed = allowed_bytes(e), total = e->budget.planned.total;
+  e->address = address_for(e, total, allowed);
+  /* Unless somebody said how much, more than 4 GiB are not for a larger context. */
+  e->reach_bytes = reach_for(e, granted_bytes(e) < UINT64_MAX ? UINT64_MAX : total, allowed);
+  set_limit(e);
+  return e->address.bits > e->own_bits;
 }
 
 /* The total when the scopes take these bytes. */
@@ -105,7 +123,7 @@ uint32_t budget_largest_context(const lnl_engine *e) {
   uint32_t low = 0, high = e->model.hp.n_ctx_train; /* low fits (or is 0), beyond high is not allowed */
   while (low < high) {
     uint32_t middle = low + (high - low + 1) / 2;
-    if (least_total(e, middle, least_kv_bytes(e, middle)) <= e->budget.limit_bytes) {
+    if (in_its_module(e, least_total(e, middle, least_kv_bytes(e, middle))) <= e->budget.limit_bytes) {
       low = middle;
     } else {
       high = middle - 1;
@@ -205,19 +223,20 @@ static uint32_t make_suggestions(const lnl_engine *e, budget_suggestion out[BUDG
     suggest(&s, "STREAM", e->least.total,
             "leave weights in the source and read them again for each token (stream; slow)");
   }
-  if (m->total <= hard_limit(e)) {
+  const uint64_t enough = in_its_module(e, m->total);
+  if (enough <= hard_limit(e)) {
     budget_suggestion *more = &s.out[s.count++];
     *more = (budget_suggestion){.code = "MORE_MEMORY", .sufficient = true};
     fmt_print(more->text, sizeof more->text,
               "allow %.1f MiB of memory instead of %.1f MiB (%llu bytes are needed)",
-              (double)(m->total + 52428) / 0x1p20, (double)e->budget.limit_bytes / 0x1p20,
-              (unsigned long long)m->total);
+              (double)(enough + 52428) / 0x1p20, (double)e->budget.limit_bytes / 0x1p20,
+              (unsigned long long)enough);
   }
   if (e->address.lacking) {
     s.out[s.count++] = (budget_suggestion){
         .code = "MEMORY64",
         .text = "a host with 64-bit WebAssembly memory (Node 24 or later, a current Chromium or Firefox)",
-        .sufficient = m->total <= UINT64_C(1) << 34};
+        .sufficient = m->total <= u64_min(host_reach(&e->host, 64), allowed_bytes(e))};
   }
   return s.count;
 }
@@ -267,7 +286,7 @@ static int by_worth(const void *left, const void *right) {
 
 /* It was placed before, so it is not refused now. */
 static void place(lnl_engine *e, uint32_t weight, bool streamed) {
-  const lnl_status status = engine_place(e, weight, streamed);
+  const lnl_status status = resolve_place(e, weight, streamed);
   LNL_ASSERT(status == LNL_OK);
   (void)status;
 }

@@ -1,5 +1,5 @@
-/* The inside of an engine, shared by engine.c, budget.c, session.c and
- * explain.c; nobody else. */
+/* The inside of an engine, shared by engine.c, resolve.c, budget.c, load.c, session.c
+ * and explain.c; nobody else. */
 #ifndef LNL_ENGINE_H
 #define LNL_ENGINE_H
 
@@ -40,7 +40,8 @@ typedef struct mapped_shard {
 
 struct lnl_engine {
   lnl_host host;
-  bool probed; /* its max_memory_bytes was found by trying */
+  uint64_t ceiling_bytes; /* that it gives, found by trying; 0: not known */
+  uint32_t own_bits;      /* of the addresses of this module */
   lnl_threads threads;
   lnl_error error;
   engine_phase phase;
@@ -63,6 +64,7 @@ struct lnl_engine {
   lnl_plan prefill, decode;
   lnl_budget budget;
   lnl_address address;
+  uint64_t reach_bytes;                                  /* of the addresses that the plan is made for */
   uint64_t tight_weights, tight_staging;                 /* with no form larger than the stored one */
   budget_suggestion suggestions[BUDGET_MAX_SUGGESTIONS]; /* when it does not fit */
   uint32_t suggestion_count;
@@ -134,9 +136,14 @@ lnl_status engine_ask_for(lnl_engine *e, lnl_weight *w);
 /* The same for a piece that is missing in the window. */
 lnl_status engine_ask_for_piece(lnl_engine *e, stream_piece *piece);
 
+/* --- resolve.c ----------------------------------------------------------------- */
+
+/* Reads the model, decides what was left to us, and fills plans, placements, budget,
+ * address and suggestions. Fails as lnl_plan_for does; allocates the model and the plans. */
+lnl_status resolve_plan(lnl_engine *e, const lnl_plan_options *options);
 /* Decides where weight i lives, and how; streamed: it may stay in the source. Fails
  * where the profile refuses it, whatever `streamed` is. */
-lnl_status engine_place(lnl_engine *e, uint32_t i, bool streamed);
+lnl_status resolve_place(lnl_engine *e, uint32_t i, bool streamed);
 
 /* --- budget.c ------------------------------------------------------------------ */
 
@@ -144,8 +151,12 @@ lnl_status engine_place(lnl_engine *e, uint32_t i, bool streamed);
 lnl_status budget_note_tight(lnl_engine *e);
 /* Fills e->budget by measuring every scope, all but max_ctx; nothing is bound. */
 lnl_status budget_make(lnl_engine *e);
-/* Fills e->address for the plan that budget_make measured, before anything is streamed. */
-void budget_choose_address(lnl_engine *e);
+/* Plans from now on may take what the addresses of this module reach. */
+void budget_reach_own(lnl_engine *e);
+/* Fills e->address for the plan that budget_make measured, before anything is streamed. From
+ * now on plans may take what the host can give: with wider addresses where these are chosen,
+ * or where a budget is larger than 32-bit ones reach. True: chosen, and wider than our own. */
+bool budget_choose_address(lnl_engine *e);
 /* The largest context that fits, whatever the present one; 0: none does. Plans
  * with smaller chunks where it must, for which it allocates and frees. */
 uint32_t budget_largest_context(const lnl_engine *e);

@@ -372,13 +372,18 @@ size_t fmt_print(char *dst, size_t cap, const char *format, ...) {
 
 void text_add(lnl_text *text, const char *bytes, size_t count) {
   if (text->failed) return;
+  const size_t left_out = count < text->skip ? count : text->skip;
+  text->skip -= left_out;
+  bytes += left_out;
+  count -= left_out;
+  if (text->most && count > text->most - text->bytes) count = text->most - text->bytes;
   if (count >= SIZE_MAX - text->bytes) {
     text->failed = true;
     return;
   }
   size_t needed = text->bytes + count + 1;
   if (needed > text->cap) {
-    size_t cap = text->cap < SIZE_MAX / 2 ? text->cap * 2 : SIZE_MAX;
+    size_t cap = text->most ? text->most + 1 : text->cap < SIZE_MAX / 2 ? text->cap * 2 : SIZE_MAX;
     if (cap < 256) cap = 256;
     if (cap < needed) cap = needed;
     char *data = mem_resize(text->data, cap);

@@ -24,11 +24,14 @@ size_t utf8_char_bytes(const char *text, size_t bytes);
 
 /* A growing UTF-8 text. Zero-initialise; release with text_free. After a
  * failed allocation `failed` stays set and further writes do nothing, so a
- * writer checks once at the end. */
+ * writer checks once at the end. With `most` it holds a piece of what is written,
+ * in a block that is taken once; characters may be cut at its ends. */
 typedef struct lnl_text {
   char *data; /* owned; NUL-terminated once anything was written */
   size_t bytes;
   size_t cap;
+  size_t skip; /* so many bytes that are yet to be written are left out */
+  size_t most; /* of those after them so many are kept; 0: all */
   bool failed;
 } lnl_text;
 

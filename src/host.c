@@ -40,16 +40,21 @@ lnl_threads host_choose_threads(const lnl_host *host, bool can_share, uint32_t l
                        false};
 }
 
+/* Of 64 bits engines allow 16 GiB. */
+uint64_t host_reach(const lnl_host *host, uint32_t bits) {
+  if (bits == 32) return UINT64_C(1) << 32;
+  return host->kind == HOST_NATIVE ? UINT64_MAX : UINT64_C(1) << 34;
+}
+
 lnl_address host_choose_address(const lnl_host *host, uint32_t own_bits, bool asked, uint64_t needed_bytes,
                                 uint64_t allowed_bytes) {
   if (host->kind == HOST_NATIVE) return (lnl_address){own_bits, "NATIVE", "those of the host", false};
   if (asked) return (lnl_address){own_bits, "ASKED_FOR", "the module was asked for", false};
-  if (needed_bytes <= UINT64_C(1) << 32)
-    return (lnl_address){32, "FITS_32", "they reach all that is needed", false};
-  if (needed_bytes > allowed_bytes)
+  const uint64_t reached = host_reach(host, 32);
+  if (needed_bytes <= reached) return (lnl_address){32, "FITS_32", "they reach all that is needed", false};
+  if (allowed_bytes <= reached || (!host->memory64 && needed_bytes > allowed_bytes))
     return (lnl_address){32, "NOT_ALLOWED",
-                         "more than they reach (4 GiB) is needed, but more than that is not allowed either",
-                         false};
+                         "more than they reach (4 GiB) is needed, and more than may be used", false};
   if (!host->memory64)
     return (lnl_address){32, "NO_MEMORY64",
                          "more than they reach (4 GiB) is needed, but this host has no 64-bit memory", true};

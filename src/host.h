@@ -40,9 +40,13 @@ typedef struct lnl_address {
 } lnl_address;
 /* own_bits: of this module. asked: the user wants this module and no other.
  * needed_bytes: of memory, with all weights in it. allowed_bytes: the most that may be
- * used whatever the addresses; UINT64_MAX: no limit. */
+ * used whatever the addresses; UINT64_MAX: no limit. Where more is needed than that, as
+ * much as that is wanted. */
 lnl_address host_choose_address(const lnl_host *host, uint32_t own_bits, bool asked, uint64_t needed_bytes,
                                 uint64_t allowed_bytes);
+
+/* How much memory addresses of 32 or 64 bits reach there. */
+uint64_t host_reach(const lnl_host *host, uint32_t bits);
 
 /* The instruction set that this module was compiled for. */
 lnl_isa host_isa(void);

@@ -79,6 +79,8 @@ enum { LNL_DEFAULT_CONTEXT = 2048, LNL_ALL_LOGITS_CHUNK = 16, LNL_EMBED_CONTEXT 
  * the memory table. LNL_OK also when it does not fit (see lnl_get_budget).
  * BAD_ARGUMENT for an option that cannot be met; UNSUPPORTED_TYPE where a strict
  * profile refuses a tensor.
+ * Where 64-bit addresses are chosen in a module of 32 (`address` of the explanation), the plan is
+ * for the module that has them: the host makes it again there, and cannot bind it here.
  * May be called again with other options until lnl_bind. */
 lnl_status lnl_plan_for(lnl_engine *e, const lnl_plan_options *options);
 
@@ -220,6 +222,7 @@ typedef struct lnl_info {
   uint32_t n_embd;  /* 0: planned for logits */
   int32_t bos, eos; /* -1: none */
   bool has_tokenizer, adds_bos;
+  bool chunk_decodes;    /* the chunk that runs, or ran last, follows the plan of decode */
   uint64_t weight_bytes; /* stored bytes to load, all shards; not those that are streamed */
   uint64_t loaded_bytes;
   uint64_t header_bytes;               /* of all headers */

@@ -225,22 +225,19 @@ static lnl_status missing(weight_role role, uint32_t layer, lnl_error *error) {
 }
 
 /* What may be left out as a whole only. */
-static lnl_status check_groups(const lnl_model *model, uint32_t layer, lnl_error *error) {
-  static const weight_role groups[][3] = {
-      {ROLE_SHARED_UP, ROLE_SHARED_GATE, ROLE_SHARED_DOWN},
-      {ROLE_DENSE_2, ROLE_DENSE_3, ROLE_DENSE_3},
-  };
-  for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
-    uint32_t there = 0;
-    for (int i = 0; i < 3; i++) there += model_weight(model, groups[g][i], layer) != NULL;
-    for (int i = 0; there && i < 3; i++) {
-      if (!model_weight(model, groups[g][i], layer)) return missing(groups[g][i], layer, error);
-    }
+static lnl_status check_group(const lnl_model *model, const weight_role roles[3], uint32_t layer,
+                              lnl_error *error) {
+  uint32_t there = 0;
+  for (int i = 0; i < 3; i++) there += model_weight(model, roles[i], layer) != NULL;
+  for (int i = 0; there && i < 3; i++) {
+    if (!model_weight(model, roles[i], layer)) return missing(roles[i], layer, error);
   }
   return LNL_OK;
 }
 
 static lnl_status check_complete(const lnl_model *model, lnl_error *error) {
+  static const weight_role shared[] = {ROLE_SHARED_UP, ROLE_SHARED_GATE, ROLE_SHARED_DOWN};
+  static const weight_role dense[] = {ROLE_DENSE_2, ROLE_DENSE_3, ROLE_DENSE_3};
   for (uint32_t layer = 0; layer < model->hp.n_layer; layer++) {
     for (uint32_t i = 0; i < ROLE_COUNT; i++) {
       const struct weight_row *row = &weight_rows[i];
@@ -251,8 +248,9 @@ static lnl_status check_complete(const lnl_model *model, lnl_error *error) {
       if (model_weight(model, role, layer) || is_fused(model, role, layer)) continue;
       return missing(role, layer, error);
     }
-    LNL_TRY(check_groups(model, layer, error));
+    LNL_TRY(check_group(model, shared, layer, error));
   }
+  LNL_TRY(check_group(model, dense, 0, error));
   for (uint32_t i = 0; i < model->weight_count; i++) LNL_TRY(check_weight(model, &model->weights[i], error));
   return LNL_OK;
 }

@@ -158,7 +158,7 @@ int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_
 
 void lnl_abi_set_ceiling(lnl_engine *e, double bytes) { lnl_set_ceiling(core(e), as_u64(bytes, UINT64_MAX)); }
 
-const char *lnl_abi_text(lnl_engine *e, uint32_t which) {
+const char *lnl_abi_text(lnl_engine *e, uint32_t which, uint32_t from, uint32_t most) {
   static void (*const writers[])(const lnl_engine *, lnl_text *) = {
       [TEXT_EXPLAIN_JSON] = lnl_explain_json, [TEXT_EXPLAIN] = lnl_explain_text,
       [TEXT_INSPECT_JSON] = lnl_inspect_json, [TEXT_INSPECT] = lnl_inspect_text,
@@ -167,6 +167,9 @@ const char *lnl_abi_text(lnl_engine *e, uint32_t which) {
   lnl_text *text = &self(e)->text;
   text_free(text);
   if (which >= sizeof writers / sizeof *writers) return NULL;
+  if (most) lnl_abi_input(e, 0); /* what is left for short-lived blocks is for this one */
+  text->skip = from;
+  text->most = most;
   writers[which](core(e), text);
   if (!text->failed) return text->data;
   text_free(text);
@@ -358,6 +361,8 @@ double lnl_abi_number(lnl_engine *e, uint32_t which) {
     return (double)info.expert_hits;
   case NUM_EXPERT_MISSES:
     return (double)info.expert_misses;
+  case NUM_CHUNK_DECODES:
+    return info.chunk_decodes;
   default:
     return -1;
   }

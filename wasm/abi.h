@@ -10,7 +10,7 @@
 
 #include "../src/lineal.h"
 
-enum { LNL_ABI_VERSION = 8 }; /* js-glue/abi.js refuses another number */
+enum { LNL_ABI_VERSION = 9 }; /* js-glue/abi.js refuses another number */
 uint32_t lnl_abi_version(void);
 uint32_t lnl_abi_isa(void); /* lnl_isa of this module */
 /* NUL-terminated, static. */
@@ -58,7 +58,10 @@ int32_t lnl_abi_plan(lnl_engine *e, uint32_t n_ctx, double budget_bytes, uint32_
 /* The host tried, and has no more memory than that: for plans from now on. */
 void lnl_abi_set_ceiling(lnl_engine *e, double bytes);
 
-/* Texts made on demand: valid until the next lnl_abi_text of e. */
+/* Texts made on demand: valid until the next lnl_abi_text of e. most 0: the whole. Else
+ * at most so many bytes of it, those from `from` on, for which the input and its ids are
+ * freed: pieces of up to 48 KiB take no memory beyond the plan. Fewer than `most`: the text
+ * ends there. Another number frees the last text. */
 enum {
   TEXT_EXPLAIN_JSON = 0,
   TEXT_EXPLAIN = 1,
@@ -67,7 +70,8 @@ enum {
   TEXT_MEMORY_JSON = 4,
   TEXT_PLAN_JSON = 5
 };
-const char *lnl_abi_text(lnl_engine *e, uint32_t which); /* NULL: failed */
+/* NULL: failed, or freed */
+const char *lnl_abi_text(lnl_engine *e, uint32_t which, uint32_t from, uint32_t most);
 uint32_t lnl_abi_text_bytes(lnl_engine *e);
 
 /* --- weights ----------------------------------------------------------------- */
@@ -182,7 +186,8 @@ enum {
   NUM_N_EMBD /* length of the vector; 0: the model was opened for logits */,
   NUM_STREAMED_BYTES /* that have passed through the window so far */,
   NUM_EXPERT_HITS /* matrices of streamed experts that were in the window */,
-  NUM_EXPERT_MISSES /* and that were not */
+  NUM_EXPERT_MISSES /* and that were not */,
+  NUM_CHUNK_DECODES /* the chunk that runs, or ran last, follows the plan of decode */
 };
 double lnl_abi_number(lnl_engine *e, uint32_t which);
 

@@ -53,11 +53,12 @@ static void generate(lnl_engine *e, int32_t out[3]) {
   assert_int_equal(lnl_abi_prompt(e, 5, 0), 0);
   for (uint32_t i = 0; i < 3; i++) {
     assert_int_equal(lnl_abi_eval(e), LNL_OK);
+    assert_true(lnl_abi_number(e, NUM_CHUNK_DECODES) == (i > 0));
     out[i] = lnl_abi_sample(e);
     assert_true(out[i] >= 0);
     assert_non_null(lnl_abi_piece(e, out[i], 1));
   }
-  assert_non_null(lnl_abi_text(e, TEXT_EXPLAIN_JSON));
+  assert_non_null(lnl_abi_text(e, TEXT_EXPLAIN_JSON, 0, 0));
 }
 
 static void close_it(lnl_engine *e) { lnl_abi_close(e); }
@@ -107,6 +108,38 @@ static void test_the_same_place_another_generation(void **state) {
   mem_free(a);
 }
 
+/* A text in pieces is the text, and none of it is left when it is told so. */
+static void test_texts_in_pieces(void **state) {
+  (void)state;
+  enum { MOST = 1000 };
+  tiny_config c = tiny_default();
+  tiny_file file = tiny_write(&c);
+  lnl_engine *e = opened(&file);
+  const uint64_t blocks = mem_get_stats().live_blocks;
+  for (uint32_t which = TEXT_EXPLAIN_JSON; which <= TEXT_PLAN_JSON; which++) {
+    const char *text = lnl_abi_text(e, which, 0, 0);
+    const uint32_t bytes = lnl_abi_text_bytes(e);
+    char *whole = malloc(bytes);
+    memcpy(whole, text, bytes);
+    assert_non_null(lnl_abi_input(e, 100));
+    uint32_t from = 0, got = MOST;
+    for (; got == MOST; from += got) {
+      const char *piece = lnl_abi_text(e, which, from, MOST);
+      assert_non_null(piece);
+      got = lnl_abi_text_bytes(e);
+      assert_true(got <= MOST && from + got <= bytes);
+      /* the memory in use is itself told */
+      if (which != TEXT_MEMORY_JSON) assert_memory_equal(piece, whole + from, got);
+    }
+    if (which != TEXT_MEMORY_JSON) assert_int_equal(from, bytes);
+    assert_null(lnl_abi_text(e, UINT32_MAX, 0, 0));
+    assert_int_equal(mem_get_stats().live_blocks, blocks);
+    free(whole);
+  }
+  lnl_abi_close(e);
+  free(file.data);
+}
+
 static void *forgotten;
 static void close_and_forget(lnl_engine *e) {
   forgotten = mem_alloc(10);
@@ -133,6 +166,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_two_engines_and_stale_handles),
       cmocka_unit_test(test_the_same_place_another_generation),
+      cmocka_unit_test(test_texts_in_pieces),
       cmocka_unit_test(test_a_block_that_is_left_is_seen),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -263,6 +263,251 @@ static void test_what_fits_loads(void **state) {
   free(file.data);
 }
 
+/* --- more than 32-bit addresses reach ---------------------------------------------------- */
+
+static const uint64_t GIB = UINT64_C(1) << 30;
+
+/* In a module whose addresses have so many bits, on a host that has wider ones or not. */
+static lnl_engine *of_bits(const tiny_file *file, uint32_t bits, bool memory64) {
+  lnl_host host = tiny_host();
+  host.memory64 = memory64;
+  lnl_engine *e = lnl_open(&host);
+  e->own_bits = bits;
+  assert_int_equal(tiny_header(e, file, 0), LNL_OK);
+  return e;
+}
+
+/* Its cache in f32 takes 324 bytes a token, the history of tokens among them: 5.1 GiB in all. */
+static tiny_file long_file(void) {
+  tiny_config c = tiny_default();
+  c.n_ctx = 1 << 24;
+  return tiny_write(&c);
+}
+static const lnl_plan_options longest = {.n_ctx = LNL_LARGEST_CONTEXT, .kv = KV_F32};
+
+/* What an engine of its own plans: the memory of others would count. */
+typedef struct outcome {
+  lnl_budget budget;
+  lnl_address address;
+  uint32_t n_ctx;
+} outcome;
+static outcome planned(const tiny_file *file, uint32_t bits, bool memory64, lnl_plan_options options) {
+  lnl_engine *e = of_bits(file, bits, memory64);
+  fits(e, options);
+  const outcome out = {*lnl_get_budget(e), e->address, lnl_get_info(e).n_ctx};
+  lnl_close(e);
+  return out;
+}
+
+/* The largest context is that of the memory which the host can give, and the address follows from it. */
+static void test_the_largest_context_beyond_4_gib(void **state) {
+  (void)state;
+  tiny_file file = long_file();
+  lnl_plan_options options = longest;
+  const uint32_t in_4 = planned(&file, 32, false, options).n_ctx;
+  static const double budgets[] = {0, 3, 4, 4.25, 5, 6, 20};
+  uint32_t beyond = 0;
+  for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++) {
+    options = longest;
+    options.budget_bytes = (uint64_t)(budgets[i] * 0x1p30);
+    const uint64_t room = u64_min(budgets[i] > 0 ? options.budget_bytes : 4 * GIB, 16 * GIB);
+
+    /* without 64-bit memory a budget above 4 GiB is none */
+    const outcome without = planned(&file, 32, false, options);
+    assert_true(without.budget.fits);
+    assert_int_equal(without.address.bits, 32);
+    assert_string_equal(without.address.code, "FITS_32");
+    assert_true(without.budget.limit_bytes == u64_min(room, 4 * GIB));
+    if (room >= 4 * GIB) assert_int_equal(without.n_ctx, in_4);
+
+    const outcome largest = planned(&file, 32, true, options);
+    const uint64_t total = largest.budget.planned.total;
+    assert_true(largest.budget.fits && total <= room);
+    assert_int_equal(largest.n_ctx, largest.budget.max_ctx);
+    assert_true(largest.budget.limit_bytes == room);
+    assert_int_equal(largest.address.bits, total > 4 * GIB ? 64 : 32);
+    assert_string_equal(largest.address.code, total > 4 * GIB ? "NEEDS_64" : "FITS_32");
+    if (budgets[i] > 0 && largest.n_ctx < 1 << 24) {
+      /* one more does not fit, or only if the other module's tables are no larger */
+      options.n_ctx = largest.n_ctx + 1;
+      const outcome more = planned(&file, 32, true, options);
+      const uint64_t slack = room > 4 * GIB ? more.budget.planned.tables + 65536 : 0;
+      assert_true(more.budget.planned.total + slack > room);
+      assert_int_equal(more.budget.fits, more.budget.planned.total <= room);
+    }
+    /* an ordinary plan says the same */
+    options.n_ctx = 0;
+    const outcome usual = planned(&file, 32, true, options);
+    assert_int_equal(usual.budget.max_ctx, largest.n_ctx);
+    assert_true(usual.budget.limit_bytes == room);
+    assert_string_equal(usual.address.code, "FITS_32");
+
+    /* and the other module, which then plans, has at least as much */
+    if (room <= 4 * GIB) continue;
+    options.n_ctx = LNL_LARGEST_CONTEXT;
+    const uint32_t wide = planned(&file, 64, true, options).n_ctx;
+    assert_true(wide >= largest.n_ctx && wide <= largest.n_ctx + largest.n_ctx / 1000);
+    assert_true(largest.n_ctx > in_4);
+    beyond++;
+  }
+  assert_int_equal(beyond, 4);
+  free(file.data);
+}
+
+/* The host's own ceiling is a word for more than 4 GiB as a budget is; one that was found is none. */
+static void test_what_allows_more_than_4_gib(void **state) {
+  (void)state;
+  tiny_file file = long_file();
+  lnl_engine *e = of_bits(&file, 32, true);
+  assert_true(fits(e, longest));
+  const uint32_t in_4 = lnl_get_budget(e)->max_ctx;
+  lnl_set_ceiling(e, 6 * GIB);
+  assert_true(fits(e, longest));
+  assert_int_equal(lnl_get_info(e).n_ctx, in_4);
+  lnl_plan_options options = longest;
+  options.budget_bytes = 6 * GIB;
+  lnl_set_ceiling(e, 5 * GIB);
+  assert_true(fits(e, options));
+  assert_true(lnl_get_info(e).n_ctx > in_4);
+  assert_true(lnl_get_budget(e)->limit_bytes == 5 * GIB);
+  assert_int_equal(lnl_get_budget(e)->limit, LIMIT_PROBED);
+  lnl_set_ceiling(e, 4 * GIB); /* wider addresses were tried in vain */
+  assert_true(fits(e, options));
+  assert_int_equal(lnl_get_info(e).n_ctx, in_4);
+  assert_int_equal(lnl_get_budget(e)->limit, LIMIT_PROBED);
+  assert_string_equal(e->address.code, "FITS_32");
+  options.n_ctx = 1 << 24;
+  assert_false(fits(e, options));
+  assert_string_equal(e->address.code, "NOT_ALLOWED");
+  lnl_close(e);
+
+  e = of_bits(&file, 32, true);
+  e->host.max_memory_bytes = 5 * GIB;
+  assert_true(fits(e, longest));
+  assert_true(lnl_get_info(e).n_ctx > in_4);
+  assert_int_equal(lnl_get_budget(e)->limit, LIMIT_HOST);
+  assert_int_equal(e->address.bits, 64);
+  /* a module that was asked for is kept */
+  options = longest;
+  options.module_asked = true;
+  assert_true(fits(e, options));
+  assert_int_equal(lnl_get_info(e).n_ctx, in_4);
+  assert_string_equal(e->address.code, "ASKED_FOR");
+  lnl_close(e);
+  free(file.data);
+
+  /* A cache that 32-bit addresses reach keeps them, though the budget would allow more. */
+  tiny_config c = tiny_default();
+  c.n_ctx = 1 << 23;
+  file = tiny_write(&c);
+  e = of_bits(&file, 32, true);
+  options = longest;
+  options.budget_bytes = 12 * GIB;
+  assert_true(fits(e, options));
+  assert_int_equal(lnl_get_info(e).n_ctx, c.n_ctx);
+  assert_string_equal(e->address.code, "FITS_32");
+  lnl_close(e);
+  free(file.data);
+}
+
+/* What does not fit gives up what it can before addresses are made wider; with those it has all back. */
+static void test_wider_addresses_come_after_what_can_be_given_up(void **state) {
+  (void)state;
+  tiny_file file = long_file();
+  lnl_engine *e = of_bits(&file, 32, true);
+  const struct {
+    uint32_t n_ctx;
+    place_profile_id profile;
+    uint64_t budget;
+    bool fits;
+    uint32_t bits;
+    kv_type type;
+  } table[] = {
+      {1 << 24, PROFILE_NODE, 0, true, 32, KV_F16},
+      {1 << 24, PROFILE_NODE, 6 * GIB, true, 32, KV_F16},
+      {1 << 24, PROFILE_NODE, 1 * GIB, false, 32, KV_F16},
+  };
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    assert_int_equal(fits(e, (lnl_plan_options){.n_ctx = table[i].n_ctx,
+                                                .profile = table[i].profile,
+                                                .budget_bytes = table[i].budget}),
+                     table[i].fits);
+    assert_int_equal(e->address.bits, table[i].bits);
+    assert_int_equal(e->options.kv, table[i].type);
+  }
+  lnl_close(e);
+  free(file.data);
+
+  /* of four layers more is needed in any type but the smallest */
+  tiny_config c = tiny_default();
+  c.n_ctx = 1 << 24;
+  c.n_layer = 4;
+  file = tiny_write(&c);
+  e = of_bits(&file, 32, true);
+  assert_true(fits(e, (lnl_plan_options){.n_ctx = c.n_ctx, .profile = PROFILE_NODE}));
+  assert_int_equal(e->address.bits, 64);
+  assert_int_equal(e->options.kv, KV_F16);
+  assert_int_equal(e->kv_choice, KV_LARGE);
+  assert_false(e->tight);
+  lnl_close(e);
+  free(file.data);
+}
+
+/* The bytes that the suggestion MORE_MEMORY names; 0: it is not made. */
+static uint64_t more_memory(const lnl_engine *e) {
+  for (uint32_t i = 0; i < e->suggestion_count; i++) {
+    const budget_suggestion *s = &e->suggestions[i];
+    if (!strcmp(s->code, "MORE_MEMORY")) return strtoull(strrchr(s->text, '(') + 1, NULL, 10);
+  }
+  return 0;
+}
+
+/* Suggestions look beyond 4 GiB where the host can. */
+static void test_suggestions_beyond_4_gib(void **state) {
+  (void)state;
+  tiny_file file = long_file();
+  lnl_plan_options options = {.n_ctx = 1 << 24, .kv = KV_F32, .budget_bytes = 9 * GIB / 2};
+  lnl_engine *e = of_bits(&file, 32, false);
+  assert_false(fits(e, options));
+  const uint32_t in_4 = lnl_get_budget(e)->max_ctx;
+  assert_int_equal(more_memory(e), 0);
+  lnl_close(e);
+
+  e = of_bits(&file, 32, true);
+  assert_false(fits(e, options));
+  assert_string_equal(e->address.code, "NEEDS_64");
+  const lnl_budget was = *lnl_get_budget(e);
+  assert_true(was.max_ctx > in_4);
+  uint32_t followed = 0;
+  budget_suggestion list[BUDGET_MAX_SUGGESTIONS];
+  memcpy(list, e->suggestions, sizeof list);
+  const uint64_t enough = more_memory(e);
+  assert_true(enough > was.planned.total);
+  const uint32_t count = e->suggestion_count;
+  lnl_close(e);
+  for (uint32_t i = 0; i < count; i++) {
+    lnl_plan_options then = options;
+    assert_string_not_equal(list[i].code, "MEMORY64");
+    if (!follow(&list[i], &was, &then)) continue;
+    if (then.budget_bytes != options.budget_bytes) then.budget_bytes = enough;
+    assert_int_equal(planned(&file, 32, true, then).budget.fits, list[i].sufficient);
+    assert_int_equal(planned(&file, 64, true, then).budget.fits, list[i].sufficient);
+    followed += list[i].sufficient;
+  }
+  assert_true(followed >= 3);
+
+  /* A budget below 4 GiB: with more of it the other module would do, whose tables may be larger. */
+  options.budget_bytes = 3 * GIB;
+  e = of_bits(&file, 32, true);
+  assert_false(fits(e, options));
+  assert_string_equal(e->address.code, "NOT_ALLOWED");
+  options.budget_bytes = more_memory(e);
+  lnl_close(e);
+  const lnl_budget wide = planned(&file, 64, true, options).budget;
+  assert_true(wide.fits && options.budget_bytes >= wide.planned.total + wide.planned.tables);
+  free(file.data);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_largest_context_is_exact),
@@ -271,6 +516,10 @@ int main(void) {
       cmocka_unit_test(test_the_cache_is_made_smaller_to_fit),
       cmocka_unit_test(test_the_ceiling_of_a_profile),
       cmocka_unit_test(test_what_fits_loads),
+      cmocka_unit_test(test_the_largest_context_beyond_4_gib),
+      cmocka_unit_test(test_what_allows_more_than_4_gib),
+      cmocka_unit_test(test_wider_addresses_come_after_what_can_be_given_up),
+      cmocka_unit_test(test_suggestions_beyond_4_gib),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

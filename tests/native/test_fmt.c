@@ -249,6 +249,30 @@ static void text_grows_and_fails_quietly(void **state) {
   assert_true(nth > 4);
 }
 
+/* Pieces of any size, side by side, are the whole; each takes one block. */
+static void text_in_pieces(void **state) {
+  (void)state;
+  lnl_text whole = {0};
+  for (int i = 0; i < 400; i++) text_addf(&whole, "%d \xc3\xa9 %s;", i, i % 3 ? "" : "item");
+  for (size_t most = 1; most < whole.bytes + 3; most += most < 40 ? 1 : 97) {
+    size_t from = 0;
+    for (bool more = true; more; from += most) {
+      lnl_text piece = {.skip = from, .most = most};
+      const uint64_t calls = mem_get_stats().alloc_calls;
+      for (int i = 0; i < 400; i++) text_addf(&piece, "%d \xc3\xa9 %s;", i, i % 3 ? "" : "item");
+      assert_int_equal(mem_get_stats().alloc_calls, calls + 1);
+      const size_t left = from < whole.bytes ? whole.bytes - from : 0;
+      assert_int_equal(piece.bytes, left < most ? left : most);
+      assert_memory_equal(piece.data, whole.data + (left ? from : 0), piece.bytes);
+      assert_int_equal(piece.data[piece.bytes], 0);
+      more = piece.bytes == most;
+      text_free(&piece);
+    }
+    assert_true(from >= whole.bytes);
+  }
+  text_free(&whole);
+}
+
 static void json_strings(void **state) {
   (void)state;
   static const struct {
@@ -346,6 +370,7 @@ int main(void) {
       cmocka_unit_test(cuts_between_characters),
       cmocka_unit_test(utf8_characters),
       cmocka_unit_test(text_grows_and_fails_quietly),
+      cmocka_unit_test(text_in_pieces),
       cmocka_unit_test(json_strings),
       cmocka_unit_test(errors_stay_readable),
       cmocka_unit_test(statuses_are_complete),

@@ -54,6 +54,14 @@ static double relative(const float *got, const float *want, uint32_t n) {
   return sqrt(off / size);
 }
 
+/* Of results that must be equal the first is kept, and the others are freed. True: it is the first. */
+static bool keep_first(float **first, float *got, uint32_t n) {
+  if (!*first) return (*first = got) != NULL;
+  assert_memory_equal(got, *first, n * sizeof *got);
+  free(got);
+  return false;
+}
+
 /* Each matrix in memory is the file's, dequantised; f16: rounded as f32_to_f16 does. */
 static void check_held(const lnl_engine *e, const tiny_file *file, lnl_hold hold) {
   for (uint32_t i = 0; i < e->model.weight_count; i++) {
@@ -101,17 +109,13 @@ static void test_every_type_in_every_form(void **state) {
         assert_int_equal(planned.total, measured.total);
         if (p < 3) assert_int_equal(tiny_load(e, &file, pieces[p]), LNL_OK);
         float *got = logits_of(e, &file);
-        if (!first) {
+        if (keep_first(&first, got, c.n_vocab)) {
           if (wish != WISH_PACKED) check_held(e, &file, (lnl_hold)(wish - 1));
           /* Integer kernels round activations, which dequantised weights are spared; a
            * model of large random scales makes much of that. Wrong rows give 1.4. */
           const double off = relative(got, stored, c.n_vocab);
           if (!(off < 0.5))
             fail_msg("%s as %s: %g", forms[f].name, place_hold_name((lnl_hold)(wish - 1)), off);
-          first = got;
-        } else {
-          assert_memory_equal(got, first, c.n_vocab * sizeof *got);
-          free(got);
         }
         lnl_close(e);
       }
@@ -258,14 +262,10 @@ static void test_keys_and_values_of_two_types(void **state) {
       assert_int_equal(lnl_get_budget(e)->planned.kv, c.n_layer * 64 * (each[t.k] + each[t.v]));
       assert_int_equal(lnl_measure(e).kv, lnl_get_budget(e)->planned.kv);
       float *got = logits_of(e, &file);
-      if (!first) {
+      if (keep_first(&first, got, c.n_vocab)) {
         const double off = relative(got, want, c.n_vocab);
         if (!(off > 0 && off < 1.5 * fmax(alone[t.k], alone[t.v])))
           fail_msg("%s/%s: %g", kv_type_name(t.k), kv_type_name(t.v), off);
-        first = got;
-      } else {
-        assert_memory_equal(got, first, c.n_vocab * sizeof *got);
-        free(got);
       }
       lnl_close(e);
     }

@@ -223,7 +223,11 @@ static void test_addresses_follow_from_what_is_needed(void **state) {
       {HOST_NODE, true, false, 32, 4 * gib + 1, any, 64, "NEEDS_64", false},
       {HOST_BROWSER, true, false, 64, 5 * gib, any, 64, "NEEDS_64", false},
       {HOST_BROWSER, true, false, 32, 5 * gib, 5 * gib, 64, "NEEDS_64", false},
-      {HOST_BROWSER, true, false, 32, 5 * gib, 5 * gib - 1, 32, "NOT_ALLOWED", false},
+      /* Not all of it is allowed, but more than 32 bits reach: a smaller plan will want that. */
+      {HOST_BROWSER, true, false, 32, 5 * gib, 5 * gib - 1, 64, "NEEDS_64", false},
+      {HOST_BROWSER, true, false, 32, any, 4 * gib + 1, 64, "NEEDS_64", false},
+      {HOST_BROWSER, true, false, 32, any, 4 * gib, 32, "NOT_ALLOWED", false},
+      {HOST_BROWSER, false, false, 32, 5 * gib, 5 * gib - 1, 32, "NOT_ALLOWED", false},
       {HOST_BROWSER, false, false, 32, 5 * gib, 1 * gib, 32, "NOT_ALLOWED", false},
       {HOST_BROWSER, false, false, 32, 5 * gib, any, 32, "NO_MEMORY64", true},
       {HOST_WASI, false, false, 32, 5 * gib, any, 32, "NO_MEMORY64", true},
@@ -238,6 +242,8 @@ static void test_addresses_follow_from_what_is_needed(void **state) {
     assert_string_equal(got.code, table[i].code);
     assert_int_equal(got.bits, table[i].bits);
     assert_int_equal(got.lacking, table[i].lacking);
+    assert_true(host_reach(&host, 32) == 4 * gib);
+    assert_true(host_reach(&host, 64) == (host.kind == HOST_NATIVE ? any : 16 * gib));
   }
 }
 

@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { before, test } from 'node:test';
-import { explain, open } from '../../js-glue/index.js';
+import { explain, open, probeHost } from '../../js-glue/index.js';
+import { bigModel } from '../large/big-model.mjs';
 import { BUNDLED, ROOT, countingSource, generate, temporary } from '../lib/fixtures.mjs';
 import { ggufBytes, tinyLlama, writeSparse } from '../lib/gguf-write.mjs';
 
@@ -137,4 +138,67 @@ test('an engine that gives no more at all: refused, not hung', async () => {
   const { asked, result } = await watching(() => true, () => explain(source, { threads: 1, stream: 'off' }));
   assert.deepEqual([result.fits, result.limit_reason.code], [false, 'PROBED']);
   assert.ok(asked.length <= 17);
+});
+
+// --- more than 4 GiB ------------------------------------------------------------------------------
+
+const GIB = 2 ** 30;
+const { memory64 } = await probeHost();
+const skip = memory64 ? false : 'this Node has no 64-bit memory for WebAssembly';
+/** 5 GiB of weights, of which only the header is read. */
+const five = bigModel({ idle: 20, layers: 2, rows: 32000 });
+const OPTIONS = { stream: 'off', threads: 2, host: { threads: 2 } };
+const isWide = ({ address }) => address === 'i64';
+/** A wide memory of a plan, and not the one that a module begins with. */
+const trials = (asked) => asked.filter((d) => isWide(d) && d.initial === d.maximum && d.initial > 64n);
+
+test('more than 4 GiB: what the plan needs is tried once, and given', { skip }, async () => {
+  const { asked, result } = await watching(() => false, () => explain(five, OPTIONS));
+  assert.deepEqual([result.fits, result.address.code], [true, 'NEEDS_64']);
+  const pages = BigInt(result.total_bytes / PAGE);
+  assert.deepEqual(trials(asked), [{ initial: pages, maximum: pages, address: 'i64', shared: true }]);
+  // Nothing is tried of what is refused anyhow, or for another machine.
+  const refused = await watching(() => false, () => explain(five, { ...OPTIONS, memory: '4.5GiB' }));
+  assert.deepEqual([refused.result.fits, trials(refused.asked)], [false, []]);
+  const other = await watching(() => false, () => explain(five, { ...OPTIONS, host: { kind: 'browser', threads: 2 } }));
+  assert.deepEqual([other.result.fits, trials(other.asked)], [true, []]);
+});
+
+test('more than 4 GiB, and an engine that gives less: stepped down to, said, planned under', { skip }, async () => {
+  const most = 4.75 * GIB;
+  const refuses = (d) => isWide(d) && Number(d.initial) * PAGE > most;
+  const under4 = (options) => watching(refuses, () => explain(five, options));
+  const { asked, result } = await under4(OPTIONS);
+  assert.deepEqual([result.fits, result.limit_reason.code, result.address.code], [false, 'PROBED', 'NEEDS_64']);
+  assert.ok(result.limit_bytes <= most && result.limit_bytes > most - result.total_bytes / 8, `${result.limit_bytes}`);
+  assert.ok(trials(asked).length <= 4);
+  await watching(refuses, () =>
+    assert.rejects(open(five, OPTIONS), (error) => {
+      assert.equal(error.code, 'DOES_NOT_FIT');
+      assert.equal(error.detail.budget_bytes, result.limit_bytes);
+      return true;
+    }),
+  );
+  const streamed = (await under4({ ...OPTIONS, stream: 'auto' })).result;
+  assert.deepEqual([streamed.fits, streamed.limit_bytes, streamed.address.bits], [true, result.limit_bytes, 64]);
+  assert.ok(streamed.streaming && streamed.total_bytes > 4 * GIB && streamed.total_bytes <= result.limit_bytes);
+  // The largest context is that of what is given.
+  const source = ggufBytes(tinyLlama({ n_layer: 2, n_ctx: 2 ** 23 }));
+  const largest = (await watching(refuses, () => explain(source, { ...OPTIONS, context: 'max', kvType: 'f32', memory: '6GiB' }))).result;
+  assert.deepEqual([largest.fits, largest.limit_reason.code, largest.address.code], [true, 'PROBED', 'NEEDS_64']);
+  assert.ok(largest.total_bytes > 4 * GIB && largest.total_bytes <= most, `${largest.total_bytes}`);
+});
+
+test('more than 4 GiB, and an engine that gives no more than that with 64-bit addresses: 32 bits again', { skip }, async () => {
+  for (const [title, refuses] of Object.entries({
+    'no memory of the plan': (d) => isWide(d) && d.initial > 64n,
+    'no 64-bit memory at all': (d) => isWide(d) && d.maximum > 1n, // one page is asked for to see whether there is any
+  })) {
+    const { result } = await watching(refuses, () => explain(five, OPTIONS));
+    assert.deepEqual([result.fits, result.limit_reason.code, result.limit_bytes], [false, 'PROBED', 4 * GIB], title);
+    assert.deepEqual([result.address.bits, result.address.chosen_bits, result.address.code], [32, 32, 'NOT_ALLOWED'], title);
+    await watching(refuses, () => assert.rejects(open(five, OPTIONS), { code: 'DOES_NOT_FIT' }));
+    const streamed = (await watching(refuses, () => explain(five, { ...OPTIONS, stream: 'auto' }))).result;
+    assert.ok(streamed.fits && streamed.streaming && streamed.total_bytes <= 4 * GIB, title);
+  }
 });

@@ -99,6 +99,85 @@ test('more than 4 GiB on a host that has it: 64 bits, and nothing is given up', 
   assert.equal(twenty.address.code, 'NEEDS_64');
 });
 
+// --- the largest context --------------------------------------------------------------------------
+
+/** Its cache in f32 takes 1 KiB a token, 8 GiB at the most. */
+const far = ggufBytes(tinyLlama(FAR_MODEL));
+const longest = { context: 'max', kvType: 'f32' };
+
+test('without 64-bit memory the largest context is that of 4 GiB, whatever the budget', async () => {
+  const host = { memory64: false };
+  const { context } = await explain(far, { ...longest, host });
+  assert.ok(context > 2 ** 21);
+  for (const options of [{ memory: '4GiB' }, { memory: '6GiB' }, { memory: '20GiB' }, { host: { maxMemoryBytes: 6 * GIB } }]) {
+    const { plan, address } = await addressOf(far, { ...longest, ...options, host: { ...host, ...options.host } });
+    assert.deepEqual([plan.context, plan.max_context, plan.limit_bytes, plan.fits], [context, context, 4 * GIB, true]);
+    assert.deepEqual(address, { bits: 32, chosen_bits: 32, code: 'FITS_32' });
+    assert.equal((await explain(far, { kvType: 'f32', ...options, host: { ...host, ...options.host } })).max_context, context);
+  }
+});
+
+test('a budget above 4 GiB: the largest context is that of the module with 64-bit addresses', { skip }, async () => {
+  const narrow = await explain(far, { ...longest, host: { memory64: false } });
+  for (const options of [{ memory: '6GiB' }, { host: { maxMemoryBytes: 6 * GIB } }]) {
+    const { plan, address } = await addressOf(far, { ...longest, ...options });
+    assert.deepEqual(address, { bits: 64, chosen_bits: 64, code: 'NEEDS_64' });
+    assert.equal(plan.context, (await explain(far, { ...longest, ...options, module: WIDE })).context);
+    assert.ok(plan.context > 1.4 * narrow.context);
+    assert.deepEqual([plan.fits, plan.max_context, plan.limit_bytes], [true, plan.context, 6 * GIB]);
+    assert.ok(plan.total_bytes <= 6 * GIB && plan.total_bytes > 6 * GIB - 2 ** 20);
+    // What an ordinary plan says of it can be had, and is less by what that module's tables might take at most.
+    const usual = await addressOf(far, { kvType: 'f32', ...options });
+    assert.equal(usual.address.code, 'FITS_32');
+    assert.equal(usual.plan.limit_bytes, 6 * GIB);
+    const { max_context: max } = usual.plan;
+    assert.ok(max <= plan.context && max > plan.context - 1024, `${max}, ${plan.context}`);
+    assert.equal((await explain(far, { ...options, kvType: 'f32', context: max })).fits, true);
+  }
+});
+
+test('no budget: 4 GiB, unless the model needs more with the usual context', { skip }, async () => {
+  const narrow = await explain(far, { ...longest, host: { memory64: false } });
+  const { plan, address } = await addressOf(far, longest);
+  assert.deepEqual(address, { bits: 32, chosen_bits: 32, code: 'FITS_32' });
+  assert.deepEqual([plan.context, plan.limit_bytes], [narrow.context, 4 * GIB]);
+  const large = bigModel({ idle: 20, layers: 2, rows: 32000, context: 2 ** 17 });
+  const all = await addressOf(large, { context: 'max', stream: 'off' });
+  assert.equal(all.address.code, 'NEEDS_64');
+  assert.ok(all.plan.fits && all.plan.context > 2048 && all.plan.total_bytes > large.size + 2 * GIB);
+});
+
+test('a budget above 4 GiB: what 32 bits reach keeps them', { skip }, async () => {
+  const { plan, address } = await addressOf(far, { context: 'max', kvType: 'q8_0', memory: '8GiB' });
+  assert.deepEqual([plan.context, address.code], [FAR_MODEL.n_ctx, 'FITS_32']);
+});
+
+test('suggestions look beyond 4 GiB, and are true', { skip }, async () => {
+  const asked = { context: FAR_MODEL.n_ctx, kvType: 'f32' };
+  const { plan, address } = await addressOf(far, { ...asked, memory: '6GiB' });
+  assert.deepEqual([plan.fits, address.code, plan.limit_bytes], [false, 'NEEDS_64', 6 * GIB]);
+  const smaller = plan.suggestions.find(({ code }) => code === 'SMALLER_CONTEXT');
+  assert.ok(smaller.sufficient);
+  const followed = await explain(far, { ...asked, context: plan.max_context, memory: '6GiB' });
+  assert.ok(followed.fits && followed.total_bytes > 5.9 * GIB);
+  const little = await explain(far, { ...asked, memory: '3GiB' });
+  const more = little.suggestions.find(({ code }) => code === 'MORE_MEMORY');
+  const [, bytes] = /\((\d+) bytes are needed\)/.exec(more.text);
+  const enough = await explain(far, { ...asked, memory: Number(bytes) });
+  assert.deepEqual([enough.fits, enough.address.bits], [more.sufficient, 64]);
+});
+
+test('the largest context of 6 GiB, opened', { skip }, async () => {
+  const model = await open(far, { ...longest, memory: '6GiB', threads: 2, host: { threads: 2 } });
+  const { result } = await generate(model, [1, 5, 9], { maxTokens: 3, ignoreEos: true });
+  const { hostBytes, measured, planned } = await model.memory();
+  await model.close();
+  assert.equal(model.info.module, WIDE);
+  assert.equal(result.tokens.length, 3);
+  assert.deepEqual(measured, planned);
+  assert.ok(hostBytes <= 6 * GIB && hostBytes > 5.9 * GIB, `${hostBytes}`);
+});
+
 const generated = ggufBytes(
   tinyLlama({ n_layer: 3, d_model: 96, n_head: 6, n_kv_head: 3, d_ff: 160, n_vocab: 300, type: 'Q8_0' }),
 );

@@ -203,6 +203,27 @@ for (const worker of [false, true]) {
   });
 }
 
+for (const worker of [false, true]) {
+  test(`a budget of the plan's total is kept, whatever is asked${worker ? ', in a worker' : ''}`, async () => {
+    const source = ggufBytes(tinyLlama({ n_layer: 24, n_ctx: 128 }));
+    const options = { context: 64, worker };
+    const roomy = await withModel(source, options, (model) => model.explainPlan());
+    assert.ok(JSON.stringify(roomy).length > 150_000, 'it comes in several pieces');
+    const { total_bytes: memory } = await explain(source, options);
+    await withModel(source, { ...options, memory }, async (model) => {
+      const before = await model.memory();
+      assert.equal(before.hostBytes, memory);
+      assert.deepEqual(await model.explainPlan(), roomy);
+      const { result } = await generate(model, IDS, { maxTokens: 4, ignoreEos: true, profile: 'trace' });
+      assert.ok(result.stats.steps.length > 200);
+      assert.deepEqual(await model.explainPlan(), roomy);
+      const after = await model.memory();
+      assert.deepEqual([after.hostBytes, after.growCalls], [memory, before.growCalls]);
+      assert.equal(after.measured.total, memory);
+    });
+  });
+}
+
 test('the command line: --map, --context max, --kv-k, --hold, --tensor, --host-profile', () => {
   const lineal = (...args) => spawnSync(process.execPath, [CLI, ...args], { encoding: 'utf8' });
   const map = lineal('explain', BUNDLED, '--map', '--context', 'max', '--kv-k', 'q8_0', '--kv-v', 'q4_0');

@@ -28,13 +28,16 @@ function under(pages, work, argument = null) {
   return JSON.parse(child.stdout);
 }
 
-/** Every WebAssembly.Memory that work asks for, while those that `refuses` are refused. */
+/**
+ * Every WebAssembly.Memory that work asks for, while those that `refuses` are refused; but the one page by
+ * which it is seen whether there are 64-bit addresses.
+ */
 async function watching(refuses, work) {
   const asked = [];
   const { Memory } = WebAssembly;
   WebAssembly.Memory = class extends Memory {
     constructor(descriptor) {
-      asked.push(descriptor);
+      if (descriptor.maximum !== 1n) asked.push(descriptor);
       if (refuses(descriptor)) throw new RangeError('could not allocate memory');
       super(descriptor);
     }

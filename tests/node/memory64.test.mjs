@@ -148,8 +148,10 @@ test('no budget: 4 GiB, unless the model needs more with the usual context', { s
 });
 
 test('a budget above 4 GiB: what 32 bits reach keeps them', { skip }, async () => {
-  const { plan, address } = await addressOf(far, { context: 'max', kvType: 'q8_0', memory: '8GiB' });
-  assert.deepEqual([plan.context, address.code], [FAR_MODEL.n_ctx, 'FITS_32']);
+  const source = ggufBytes(tinyLlama({ ...FAR_MODEL, n_ctx: 3 * 2 ** 20 }));
+  const { plan, address } = await addressOf(source, { ...longest, memory: '8GiB' });
+  assert.deepEqual([plan.context, address.code], [3 * 2 ** 20, 'FITS_32']);
+  assert.ok(plan.total_bytes > 3 * GIB);
 });
 
 test('suggestions look beyond 4 GiB, and are true', { skip }, async () => {

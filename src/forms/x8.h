@@ -83,23 +83,33 @@ VEC_INLINE void x8_transpose_bytes(uint8_t *dst, const v128_t row[8]) {
   }
 }
 
-/* lnl_packing.pack of blocks of [scale: f16][16 or 32 bytes], each byte xored with `flip`. */
+/* lnl_packing.pack of blocks of [scale: f16][16 or 32 bytes], each byte xored with `flip`. Four
+ * rows at a time: few streams, and pointers that stay in registers. A missing row has the codes
+ * of the first, and scales of 0. */
 VEC_INLINE void x8_pack(const uint8_t *src, uint64_t row_bytes, uint32_t row_count, uint8_t *dst, uint32_t k,
                         const uint32_t bytes, const int8_t flip) {
-  static const uint8_t zero[2 + 32]; /* a block of a missing row */
-  for (size_t b = 0; b < k / 32; b++, src += 2 + bytes, dst += X8_SCALES + FORM_GROUP * bytes) {
-    const uint8_t *block[FORM_GROUP];
-    VEC_UNROLL for (uint32_t r = 0; r < FORM_GROUP; r++) {
-      block[r] = r < row_count ? src + (size_t)(r * row_bytes) : zero;
-      memcpy(dst + x8_scale_at(r), block[r], 2);
+  const uint32_t packed_bytes = X8_SCALES + FORM_GROUP * bytes;
+  const v128_t flips = wasm_i8x16_splat(flip);
+  VEC_LOOP for (uint32_t half = 0; half < 2; half++) {
+    const uint8_t *row[4];
+    uint8_t *to = dst;
+    VEC_UNROLL for (uint32_t i = 0; i < 4; i++) {
+      const uint32_t r = 4 * half + i;
+      row[i] = r < row_count ? src + (size_t)(r * row_bytes) : src;
     }
-    VEC_LOOP for (uint32_t half = 0; half < 2; half++) VEC_UNROLL for (uint32_t i = 0; i < bytes; i += 16) {
-      v128_t row[4];
-      VEC_UNROLL for (uint32_t r = 0; r < 4; r++) row[r] =
-          wasm_v128_xor(wasm_v128_load(block[4 * half + r] + 2 + i), wasm_i8x16_splat(flip));
-      x8_transpose(dst + X8_SCALES + 8 * i + 16 * half, row);
+    VEC_LOOP for (uint32_t b = 0; b < k / 32; b++, to += packed_bytes) {
+      VEC_UNROLL for (uint32_t i = 0; i < 4; i++) memcpy(to + x8_scale_at(i) + 2 * half, row[i], 2);
+      VEC_UNROLL for (uint32_t at = 0; at < bytes; at += 16) {
+        v128_t v[4];
+        VEC_UNROLL for (uint32_t i = 0; i < 4; i++) v[i] =
+            wasm_v128_xor(wasm_v128_load(row[i] + 2 + at), flips);
+        x8_transpose(to + X8_SCALES + 8 * at + 16 * half, v);
+      }
+      VEC_UNROLL for (uint32_t i = 0; i < 4; i++) row[i] += 2 + bytes;
     }
   }
+  for (uint32_t r = row_count; r < FORM_GROUP; r++)
+    for (uint32_t b = 0; b < k / 32; b++) memset(dst + b * packed_bytes + x8_scale_at(r), 0, 2);
 }
 
 VEC_INLINE void x8_record_end(uint8_t *at, int32_t start, float d) {

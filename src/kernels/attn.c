@@ -247,39 +247,42 @@ VEC_INLINE void tile_scores(const attn_tile *tile, uint32_t r, attn_range range,
   for (; p < range.end; p++) scores_at(tile, q, weights, p, fields, n, 1, f16);
 }
 
-/* out[h] += weights[h] V, 8 values of V at a time down the tile. */
+/* out[h] += weights[h] V for values i..i + 4 w - 1 of V, down the tile. */
+VEC_INLINE void values_at(float *const *out, const uint8_t *value, const float *weight, const float *end,
+                          size_t row, const uint32_t n, const uint32_t w, const bool f16, v128_t fields) {
+  v128_t sum[ATTN_QUAD][8];
+  VEC_UNROLL for (uint32_t h = 0; h < n; h++) VEC_UNROLL for (uint32_t j = 0; j < w; j++) sum[h][j] =
+      wasm_v128_load(out[h] + 4 * j);
+  VEC_LOOP for (; weight < end; value += row, weight++) {
+    v128_t weights[ATTN_QUAD];
+    VEC_UNROLL for (uint32_t h = 0; h < n; h++) weights[h] = wasm_v128_load32_splat(weight + h * ATTN_TILE);
+    VEC_UNROLL for (uint32_t j = 0; j < w; j++) {
+      const v128_t v = f16 ? halves_4(value + 8 * j, fields) : wasm_v128_load(value + 16 * j);
+      VEC_UNROLL for (uint32_t h = 0; h < n; h++) sum[h][j] = vec_madd(weights[h], v, sum[h][j]);
+    }
+  }
+  VEC_UNROLL for (uint32_t h = 0; h < n; h++) VEC_UNROLL for (uint32_t j = 0; j < w; j++)
+      wasm_v128_store(out[h] + 4 * j, sum[h][j]);
+}
+
+/* out[h] += weights[h] V: eight sums are under way, since each waits for its last. */
 VEC_INLINE void tile_values(const attn_tile *tile, const attn_row *rows, uint32_t r, attn_range range,
                             const uint32_t n, const bool f16) {
   const v128_t fields = half_fields();
-  const uint32_t d = tile->d;
+  const uint32_t d = tile->d, vectors = 8 / n;
   const size_t item = f16 ? 2 : 4, row = d * item;
   const float *weights = tile->weights + r * ATTN_TILE + range.begin,
               *end = weights - range.begin + range.end;
   const uint8_t *values = tile->data + range.begin * row;
   float *out[ATTN_QUAD];
   VEC_UNROLL for (uint32_t h = 0; h < n; h++) out[h] = rows[r + h].out;
-  uint32_t i = 0;
-  for (; d - i >= 8; i += 8) {
-    v128_t low[ATTN_QUAD], high[ATTN_QUAD];
-    VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
-      low[h] = wasm_v128_load(out[h] + i);
-      high[h] = wasm_v128_load(out[h] + i + 4);
-    }
-    const uint8_t *value = values + i * item;
-    const float *weight = weights;
-    VEC_LOOP for (; weight < end; value += row, weight++) {
-      const v128_t v_low = f16 ? halves_4(value, fields) : wasm_v128_load(value);
-      const v128_t v_high = f16 ? halves_4(value + 8, fields) : wasm_v128_load(value + 16);
-      VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
-        const v128_t weight_h = wasm_v128_load32_splat(weight + h * ATTN_TILE);
-        low[h] = vec_madd(weight_h, v_low, low[h]);
-        high[h] = vec_madd(weight_h, v_high, high[h]);
-      }
-    }
-    VEC_UNROLL for (uint32_t h = 0; h < n; h++) {
-      wasm_v128_store(out[h] + i, low[h]);
-      wasm_v128_store(out[h] + i + 4, high[h]);
-    }
+  for (uint32_t i = 0, step; d - i >= 8; i += step, values += step * item) {
+    step = d - i >= 4 * vectors ? 4 * vectors : 8;
+    if (n < 4 && step == 8)
+      values_at(out, values, weights, end, row, n, 2, f16, fields);
+    else
+      values_at(out, values, weights, end, row, n, vectors, f16, fields);
+    VEC_UNROLL for (uint32_t h = 0; h < n; h++) out[h] += step;
   }
 }
 

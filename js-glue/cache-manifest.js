@@ -57,6 +57,15 @@ export const dropLine = ({ start, end }) => line({ drop: start, to: end });
 /** @param {string} sha256 of the whole */
 export const wholeLine = (sha256) => line({ whole: sha256 });
 
+/** @param {string} json @returns {any} an object in any case */
+function valueOf(json) {
+  try {
+    return Object(JSON.parse(json));
+  } catch {
+    return {};
+  }
+}
+
 /**
  * @param {string} text
  * @returns {Manifest | undefined} undefined: none that can be believed
@@ -66,14 +75,17 @@ export function parseManifest(text) {
   for (const row of text.split('\n')) {
     const json = row.slice(9);
     if (row[8] !== ' ' || row.slice(0, 8) !== crcOf(json)) continue;
-    const value = JSON.parse(json);
+    const value = valueOf(json);
     if (!manifest) {
-      if (value.lineal !== FORMAT || !Number.isSafeInteger(value.size)) return undefined;
+      const { name, size, created } = value;
+      const whole = [size, created].every((n) => Number.isSafeInteger(n) && n >= 0);
+      if (value.lineal !== FORMAT || !whole || typeof name !== 'string') return undefined;
       const { lineal: _format, ...header } = value;
       manifest = { header, extents: [], sha256: undefined, torn: !text.endsWith('\n') };
     } else if ('from' in value) {
       const { from: start, to: end, sha256: hash } = value;
-      if (0 <= start && start < end && end <= manifest.header.size)
+      const whole = Number.isSafeInteger(start) && Number.isSafeInteger(end);
+      if (whole && 0 <= start && start < end && end <= manifest.header.size)
         addExtent(manifest.extents, { start, end, hash });
     } else if ('drop' in value) {
       manifest.extents = manifest.extents.filter((e) => e.start !== value.drop || e.end !== value.to);
@@ -160,4 +172,16 @@ export function describeManifest(key, { header, extents, sha256 }, lastUsed) {
     created,
     lastUsed: Math.max(lastUsed, created),
   };
+}
+
+/**
+ * Whether what the server says now is what it said then; what it does not say counts for nothing.
+ * @param {ManifestHeader} then
+ * @param {{ size?: number, version?: { etag?: string, lastModified?: string }, etag?: string, lastModified?: string }} now
+ */
+export function sameFile(then, { size, version, etag = version?.etag, lastModified = version?.lastModified }) {
+  if (size !== undefined && size !== then.size) return false;
+  if (then.etag !== undefined && etag !== undefined) return then.etag === etag;
+  if (then.lastModified !== undefined && lastModified !== undefined) return then.lastModified === lastModified;
+  return true;
 }

@@ -1,18 +1,20 @@
 // A source that keeps what it reads: bytes from the network go to disk as they
 // pass, and what is believed is read from there, straight into linear memory
 // where the whole model is. One at a time fetches: the others read what it has
-// finished. When the store fails, the model goes on without it.
+// finished, and go on without it where it finishes nothing. When the store
+// fails, the model goes on without it.
 import { makeRoom } from './cache-admin.js';
 import { Copy } from './cache-copy.js';
-import { bytesOf } from './cache-manifest.js';
+import { bytesOf, sameFile } from './cache-manifest.js';
+import { Watch } from './cache-watch.js';
 import { isNode } from './caps.js';
 import { LinealError, throwIfAborted } from './errors.js';
+import { pause } from './retry.js';
 import { wholeSha256 } from './sha256.js';
 import { fullError, keyOf, openStore, storeError, unavailable } from './store.js';
 
 /** @typedef {import('./source.js').Source} Source */
 /** @typedef {import('./options.js').CacheSettings} CacheSettings */
-/** @typedef {import('./cache-manifest.js').ManifestHeader} ManifestHeader */
 
 const MAX_READ_BYTES = 4 * 1024 * 1024;
 const PROBE_BYTES = 256 * 1024;
@@ -22,6 +24,10 @@ const MAX_GAP_BYTES = 1024 * 1024;
 // At the end so much is fetched that no step needs; a file with more stays incomplete.
 const MAX_REST_BYTES = 16 * 1024 * 1024;
 const POLL_MS = 100;
+/** Who has the right to write and writes nothing for so long is not waited for. */
+const PATIENCE_MS = 6000;
+/** Where the cache is demanded. */
+const MORE_PATIENCE = 10;
 /** Who fetches nothing for so long lets others. */
 const IDLE_MS = 3000;
 const GGUF_MAGIC = [0x47, 0x47, 0x55, 0x46];
@@ -62,6 +68,11 @@ export class CachedSource {
   /** @type {string | undefined} where the module is that hashes */ #wasmBaseUrl;
   /** @type {(() => Promise<void>) | undefined} we are the one that fetches */ #unlock;
   /** @type {Promise<boolean> | undefined} */ #locking;
+  #watch;
+  /** Whether bytes came past the lock: those of another file may not follow. */ #passed = false;
+  /** Whether the model's header was read and is sound. */ #sound = false;
+  /** Whether others have made room for this model. */ #roomMade = false;
+  /** @type {(() => Promise<void>) | undefined} others do not evict it */ #release;
   /** @type {Promise<void> | undefined} */ #looking;
   /** @type {Promise<void>} what came before is kept */ #kept = Promise.resolve();
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #idle;
@@ -75,10 +86,10 @@ export class CachedSource {
    * @param {Source} inner
    * @param {import('./store.js').Store} store
    * @param {CacheSettings} settings
-   * @param {{ url: string, part?: number, signal?: AbortSignal, wasmBaseUrl?: string }} what
+   * @param {{ url: string, part?: number, signal?: AbortSignal, wasmBaseUrl?: string, patienceMs?: number }} what
    */
-  static async open(inner, store, settings, { url, part = 0, signal, wasmBaseUrl }) {
-    const source = new CachedSource(inner, store, settings, store.entry(await keyOf(url)), part);
+  static async open(inner, store, settings, { url, part = 0, signal, wasmBaseUrl, patienceMs = PATIENCE_MS }) {
+    const source = new CachedSource(inner, store, settings, store.entry(await keyOf(url)), part, patienceMs);
     source.#wasmBaseUrl = wasmBaseUrl;
     try {
       await source.#begin(signal);
@@ -95,8 +106,9 @@ export class CachedSource {
    * @param {CacheSettings} settings
    * @param {import('./store.js').StoreEntry} entry
    * @param {number} part
+   * @param {number} patienceMs
    */
-  constructor(inner, store, settings, entry, part) {
+  constructor(inner, store, settings, entry, part, patienceMs) {
     this.name = inner.name;
     this.#inner = inner;
     this.#store = store;
@@ -104,6 +116,7 @@ export class CachedSource {
     this.#entry = entry;
     this.#copy = new Copy(entry, (error) => this.#giveUp(error));
     this.#expected = settings.sha256[part];
+    this.#watch = new Watch(entry, settings.required ? patienceMs * MORE_PATIENCE : patienceMs);
   }
 
   get size() {
@@ -130,6 +143,7 @@ export class CachedSource {
   async #begin(signal) {
     const copy = this.#copy;
     try {
+      this.#release = await this.#entry.hold().catch(() => undefined); // of a folder that can only be read
       await this.#reload();
     } catch (error) {
       await this.#giveUp(error);
@@ -152,7 +166,13 @@ export class CachedSource {
     const { readSync, complete } = this.#copy;
     if (!complete || !readSync || this.#off || this.#settings.verify) return;
     this.readSync = (offset, target) => {
-      const count = readSync(offset, target);
+      let count = 0;
+      try {
+        count = readSync(offset, target);
+      } catch {
+        // The disk, or another has cut the file. What is damaged is fetched again, by the other way of reading.
+      }
+      if (count === 0 && offset < (this.size ?? 0)) this.readSync = undefined;
       this.from = 'cache';
       this.#cachedBytes += count;
       return count;
@@ -191,6 +211,7 @@ export class CachedSource {
     if (state === 'gone') await this.#stop();
     const { header } = this.#copy;
     if (state === 'new' && known && header && this.#handedOut && !sameFile(known, header)) throw this.#changed();
+    if (state === 'new' && header && this.#passed && !sameFile(header, this.#inner)) throw this.#changed();
   }
 
   /** Takes over what others have done meanwhile; of several who ask at once, for all. */
@@ -251,6 +272,7 @@ export class CachedSource {
         const bytes = had && (await this.#fetch(offset, wanted, forward, signal));
         if (bytes) return bytes;
       } else if (!this.#off) {
+        if (await this.#watch.rests()) return this.#pastLock(offset, wanted, forward, signal);
         await pause(POLL_MS, signal);
         await this.#look();
       }
@@ -305,6 +327,25 @@ export class CachedSource {
     this.from = 'network';
     const { header } = this.#copy;
     if (this.#handedOut && header && !sameFile(header, this.#inner)) throw this.#changed();
+    return bytes;
+  }
+
+  /**
+   * From the network, and not kept: another has the right to write, and does not.
+   * @param {number} offset @param {number} length @param {boolean} forward @param {AbortSignal} [signal]
+   */
+  async #pastLock(offset, length, forward, signal) {
+    const text = `another tab or process is to download ${this.name}, and has written nothing for ${this.#watch.seconds} seconds`;
+    if (this.#settings.required) {
+      this.#failure ??= unavailable(text);
+      throw this.#failure;
+    }
+    if (!this.warnings.some(({ code }) => code === 'CACHE_BUSY'))
+      this.warnings.push({ code: 'CACHE_BUSY', text: `${text}; the model is read from the network, and not kept` });
+    this.#passed = true;
+    const bytes = await this.#uncached(offset, Math.min(length, this.#copy.nextKnown(offset) - offset), forward, signal);
+    const { header } = this.#copy;
+    if (header && !sameFile(header, this.#inner)) await this.#stop();
     return bytes;
   }
 
@@ -390,6 +431,8 @@ export class CachedSource {
         }
         await this.#start();
       }
+      if (this.#copy.header) await this.#makeRoom(this.#copy.header.size);
+      if (this.#sound && !this.#off) await this.#copy.confirm();
       await this.#copy.write(at, bytes);
     } catch (error) {
       if (error instanceof LinealError && error.code === 'SOURCE_CHANGED') throw error;
@@ -401,16 +444,29 @@ export class CachedSource {
   async #start() {
     const { size, version = {} } = this.#inner;
     if (size === undefined) throw unavailable(`the server does not say how long ${this.name} is`);
-    const { maxBytes } = this.#settings;
-    if (maxBytes > 0 && !(await makeRoom(this.#store, this.#entry.key, size, maxBytes)))
-      throw await fullError(this.#store, size, 0);
+    this.#roomMade = false;
+    await this.#makeRoom(size);
     const space = await this.#store.space().catch(() => undefined);
     if (space && space.available < size) throw await fullError(this.#store, size, 0);
     await this.#copy.start({ id: crypto.randomUUID(), name: this.name, size, ...version, created: Date.now() });
   }
 
+  /** Of all that is cached, no more is left than may be. @param {number} size of this model */
+  async #makeRoom(size) {
+    const { maxBytes } = this.#settings;
+    if (this.#roomMade) return;
+    this.#roomMade = true;
+    if (maxBytes === 0 || (await makeRoom(this.#store, this.#entry.key, size, maxBytes))) return;
+    const others = size > maxBytes ? '' : ', and others are in use';
+    throw new LinealError('CACHE_FULL', `${this.name} has ${size} bytes, and the cache may hold ${maxBytes}${others}`, {
+      remedy: 'raise cache.maxBytes, or open the model with cache: false',
+      detail: { place: this.#store.place, needed_bytes: size, max_bytes: maxBytes },
+    });
+  }
+
   /** The header was read and is sound: from now on what comes is believed. */
   async confirm() {
+    this.#sound = true;
     if (this.#off) return;
     try {
       await this.#copy.confirm();
@@ -428,7 +484,10 @@ export class CachedSource {
       try {
         if (this.#unlock) return true;
         this.#unlock = await this.#entry.lock();
-        if (this.#unlock) await this.#look();
+        if (this.#unlock) {
+          this.#watch.reset();
+          await this.#look();
+        }
       } catch (error) {
         if (error instanceof LinealError && error.code === 'SOURCE_CHANGED') throw error;
         await this.#giveUp(error);
@@ -575,33 +634,10 @@ export class CachedSource {
       await this.#entry.remove().catch(() => {});
     }
     await this.#letGo().catch(() => {});
+    await this.#release?.().catch(() => {});
+    this.#release = undefined;
     this.#off = true;
     this.#copy.close();
     await this.#inner.close();
   }
-}
-
-/**
- * Whether what the server says now is what it said then; what it does not say counts for nothing.
- * @param {ManifestHeader} then
- * @param {{ size?: number, version?: { etag?: string, lastModified?: string }, etag?: string, lastModified?: string }} now
- */
-function sameFile(then, { size, version, etag = version?.etag, lastModified = version?.lastModified }) {
-  if (size !== undefined && size !== then.size) return false;
-  if (then.etag !== undefined && etag !== undefined) return then.etag === etag;
-  if (then.lastModified !== undefined && lastModified !== undefined) return then.lastModified === lastModified;
-  return true;
-}
-
-/** @param {number} ms @param {AbortSignal} [signal] */
-function pause(ms, signal) {
-  return new Promise((resolve) => {
-    const done = () => {
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', done);
-      resolve(undefined);
-    };
-    const timer = setTimeout(done, ms);
-    signal?.addEventListener('abort', done, { once: true });
-  });
 }

@@ -24,7 +24,8 @@
 
 /**
  * Bytes that you provide yourself. `read` is asked for at most 4 MiB at a time,
- * and may return fewer bytes than asked for, but at least one before the end.
+ * and may return fewer bytes than asked for, but at least one before the end:
+ * with a `size`, it is asked again three times within 1.5 seconds.
  * What it throws rejects with SOURCE_READ and is that error's `cause`. In worker
  * mode both functions still run on the thread that called `open`.
  */
@@ -198,8 +199,11 @@ export interface PrefillProgress {
  * disk is opened without a request, offline too, and read straight into linear
  * memory; of one with holes the server is asked for the rest, and where its
  * ETag, Last-Modified or size have changed, the old part is dropped. Several
- * tabs or processes share one download. Where there is no cache, or no room, the
- * model runs without, and `explanation.warnings` says why (codes CACHE_...).
+ * tabs or processes share one download: one fetches, the others read what it has
+ * written. Where it writes nothing for 6 seconds, they read from the network and
+ * keep nothing (CACHE_BUSY), until it goes on or ends. Where there is no cache,
+ * or no room, the model runs without, and `explanation.warnings` says why (codes
+ * CACHE_...).
  *
  * In a browser it is the origin's private file system: pages need https or
  * localhost. Where files cannot be written (outside of a worker, older browsers)
@@ -223,14 +227,25 @@ export interface CacheOptions {
    * SHA-256 of the file in hex; of a split model, of each part. It is computed
    * once the model is whole (in browsers in the model's worker: some seconds a
    * gigabyte), and another one rejects with SOURCE_CHECKSUM.
-   * Includes `required`. Where none is given and the server states one
-   * (Repr-Digest, X-Linked-ETag, X-Checksum-Sha256), that is compared: in Node
-   * when a download is complete, in browsers with `verify`.
+   * Includes `required`.
+   *
+   * Where none is given, and the server states one (Repr-Digest, X-Linked-ETag,
+   * X-Checksum-Sha256): Node compares it when the download is complete. Browsers
+   * do so only with `verify`, because there it costs 5 to 6 seconds a gigabyte:
+   * without `verify` or `sha256` a browser does not check what the server states.
    */
   sha256?: string | readonly string[];
-  /** For all models together: those used least recently make room for a new one. Default: no limit but the disk's. */
+  /**
+   * For all models together: those used least recently make room for one that is
+   * downloaded, but none that is open or being downloaded. A model that is larger,
+   * or for which that makes too little room, runs uncached (CACHE_FULL). Default:
+   * no limit but the disk's.
+   */
   maxBytes?: ByteSize;
-  /** Reject with CACHE_FULL or CACHE_UNAVAILABLE rather than run uncached. Default: false. */
+  /**
+   * Reject with CACHE_FULL or CACHE_UNAVAILABLE rather than run uncached; one that downloads and writes nothing is
+   * waited for for a minute. Default: false.
+   */
   required?: boolean;
   /** Browsers: ask that the storage be kept when the disk gets full; some ask the user. Default: false. */
   persist?: boolean;
@@ -262,7 +277,7 @@ export interface CachePlace {
 
 /** The cache itself. A model is named by its key or its address. */
 export const modelCache: {
-  /** The last used first. */
+  /** The last used first. What is in the folder and not of the cache is passed over, here and by `clear`. */
   list(place?: CachePlace): Promise<CachedModel[]>;
   info(model: string | URL, place?: CachePlace): Promise<CachedModel | undefined>;
   /** False: it was not there. Rejects with BUSY while another tab or process uses it. */
@@ -272,7 +287,7 @@ export const modelCache: {
     model: string | URL,
     place?: CachePlace,
   ): Promise<{ key: string; checkedBytes: number; damaged: { offset: number; bytes: number }[] }>;
-  /** Removes all, and returns how many; rejects with BUSY if some had to stay. */
+  /** Removes all, copies that were only begun too, and returns how many; rejects with BUSY if some had to stay. */
   clear(place?: CachePlace): Promise<number>;
 };
 
@@ -309,8 +324,9 @@ export interface ExplainOptions {
    * window of memory each time they are needed: once for each token, and once
    * for each chunk of a prompt. The explanation then has `streaming` and the
    * warning STREAMED. The results are those of the same model in enough memory,
-   * to the bit. The source must be readable at any offset until `close`. 'off':
-   * such a model does not fit.
+   * to the bit. The source must be readable at any offset until `close`; where it
+   * fails meanwhile, the call rejects (SOURCE_READ, NETWORK, SOURCE_TRUNCATED ...)
+   * and the next one reads again. 'off': such a model does not fit.
    */
   stream?: 'auto' | 'off';
   /** Most bytes of that window. Default: as many as make reading fast. */

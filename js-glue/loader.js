@@ -4,6 +4,7 @@ import { LinealError, abortable, closedError, throwIfAborted } from './errors.js
 import { FetchLog } from './fetch-log.js';
 import { Prefetcher } from './prefetch.js';
 import { ProgressMeter } from './progress.js';
+import { insist } from './retry.js';
 import { linkedController } from './signals.js';
 import { MAX_CHUNK_BYTES, allParts, openSource } from './source.js';
 import { nextTurn } from './turn.js';
@@ -39,7 +40,10 @@ export class Loader {
   /** @type {LinealError | undefined} why the weights do not come any more */ #failure;
   /** @type {{ resolve: () => void, reject: (error: LinealError) => void }[]} who waits for bytes */ #waiting = [];
   #streams = false;
-  /** @type {{ part: number, offset: number, bytes: Promise<Uint8Array> } | undefined} read while the core computes */
+  /**
+   * @type {{ part: number, offset: number, bytes: Promise<Uint8Array>, failed: boolean } | undefined}
+   *   read while the core computes
+   */
   #next;
   /** What feed has read so far, and how long that took. */
   reading = { bytes: 0, ms: 0 };
@@ -92,28 +96,33 @@ export class Loader {
     for (let step = FIRST_READ_BYTES; ; step = Math.min(step * 2, MAX_READ_BYTES)) {
       throwIfAborted(signal);
       const start = performance.now();
-      let complete;
-      let count;
-      if (source.readSync) {
-        if (!begun) this.#core.headerBegin(part, source.size);
-        const at = offset;
-        const result = this.#core.headerFill(
-          Math.min(step, Math.max((source.size ?? Infinity) - offset, 1)),
-          (target) => /** @type {NonNullable<typeof source.readSync>} */ (source.readSync)(at, target),
-        );
-        ({ complete, filled: count } = result);
-      } else {
-        const bytes = (offset === 0 && first) || (await abortable(source.read(offset, step, signal), signal));
+      const at = offset;
+      let complete = false;
+      let given = at === 0 ? first : undefined;
+      const read = async () => {
+        if (source.readSync) {
+          if (!begun) this.#core.headerBegin(part, source.size);
+          begun = true;
+          const result = this.#core.headerFill(
+            Math.min(step, Math.max((source.size ?? Infinity) - at, 1)),
+            (target) => /** @type {NonNullable<typeof source.readSync>} */ (source.readSync)(at, target),
+          );
+          ({ complete } = result);
+          return result.filled;
+        }
+        const bytes = given ?? (await abortable(source.read(at, step, signal), signal));
+        given = undefined;
         // Only now: the size of a URL is known from its first answer.
         if (!begun) this.#core.headerBegin(part, source.size);
-        count = bytes.length;
-        complete = count > 0 && this.#core.headerPush(bytes);
+        begun = true;
+        complete = bytes.length > 0 && this.#core.headerPush(bytes);
         // Its end may hold the first weights already: each byte is fetched once.
         this.#chunks[part] = undefined;
-        if (this.#heldBytes() + count <= MAX_CHUNK_BYTES - MAX_READ_BYTES)
-          this.#chunks[part] = { offset, bytes };
-      }
-      begun = true;
+        if (this.#heldBytes() + bytes.length <= MAX_CHUNK_BYTES - MAX_READ_BYTES)
+          this.#chunks[part] = { offset: at, bytes };
+        return bytes.length;
+      };
+      const count = await insist(read, at < (source.size ?? 0), signal);
       if (count === 0) {
         this.#core.headerFinish();
         return;
@@ -251,20 +260,34 @@ export class Loader {
   async #feed(signal) {
     const { shard, offset, bytes } = this.#core.need();
     const source = this.#sources[shard];
-    const { readSync } = source;
-    if (readSync) {
-      const filled = this.#core.feedWith(bytes, (target) => readSync.call(source, offset, target));
-      this.#from = source.from;
-      if (filled === 0) throw this.#fail(this.#core.loadEnded());
-      return filled;
+    // What is read ahead was insisted on; what is streamed is in a file that was whole.
+    const goesOn = !this.#ahead && (this.#streams || offset < (source.size ?? 0));
+    let fed;
+    try {
+      fed = await insist(() => this.#feedFrom(shard, offset, bytes, signal), goesOn, signal, this.#signal);
+    } catch (error) {
+      throw this.#closed ? closedError() : error;
     }
+    if (fed === undefined) return 0;
+    if (fed === 0) throw this.#streams ? this.#gaveNothing(source, offset) : this.#fail(this.#core.loadEnded());
+    this.#from = source.from;
+    return fed;
+  }
+
+  /**
+   * How many came; undefined: they are on their way, and the core computes meanwhile.
+   * @param {number} shard @param {number} offset @param {number} bytes @param {AbortSignal} [signal]
+   */
+  async #feedFrom(shard, offset, bytes, signal) {
+    const source = this.#sources[shard];
+    const { readSync } = source;
+    if (readSync) return this.#core.feedWith(bytes, (target) => readSync.call(source, offset, target));
     let chunk;
     try {
       const coming = this.#ahead?.take(shard, offset, bytes) ?? this.#chunkAt(shard, offset, bytes, signal);
       chunk = await abortable(abortable(coming, signal), this.#signal);
     } catch (error) {
-      if (this.#closed) throw closedError();
-      if (!(error instanceof LinealError) || error.code !== 'SOURCE_TRUNCATED' || this.#closed) throw error;
+      if (!(error instanceof LinealError) || error.code !== 'SOURCE_TRUNCATED' || this.#closed || this.#streams) throw error;
       const ended = this.#core.loadEnded();
       throw this.#fail(
         new LinealError(ended.code, `${ended.message} (${error.message})`, {
@@ -275,11 +298,20 @@ export class Loader {
       );
     }
     if (this.#closed) throw closedError();
-    if (!chunk) return 0;
-    if (chunk.length === 0) throw this.#fail(this.#core.loadEnded());
-    this.#core.feed(chunk);
-    this.#from = source.from;
-    return chunk.length;
+    if (chunk && chunk.length > 0) this.#core.feed(chunk);
+    return chunk?.length;
+  }
+
+  /**
+   * While a token was computed: what stays in memory is untouched, so the next one may find the source whole again.
+   * @param {import('./source.js').Source} source @param {number} offset
+   */
+  #gaveNothing({ name, size }, offset) {
+    const all = size === undefined ? '' : ` of its ${size}`;
+    return new LinealError('SOURCE_TRUNCATED', `'${name}' gave no byte from ${offset}${all} on, though it did before`, {
+      remedy: 'see that the whole file is there, and try again: the model stays open',
+      detail: { source: name, offset },
+    });
   }
 
   /**
@@ -289,14 +321,16 @@ export class Loader {
   async #streamedAt(part, offset, bytes, signal) {
     const next = this.#next;
     this.#next = undefined;
-    if (next && next.part === part && next.offset === offset) return next.bytes;
+    // What had failed before it was asked for is read again: the source may be there again.
+    if (next && next.part === part && next.offset === offset && !next.failed) return next.bytes;
     await next?.bytes.catch(() => {}); // given up; one read at a time
     throwIfAborted(signal);
     throwIfAborted(this.#signal);
     const reading = this.#sources[part].read(offset, bytes, this.#signal);
     if (!this.#core.needLater()) return reading;
-    reading.catch(() => {}); // thrown when it is asked for
-    this.#next = { part, offset, bytes: reading };
+    const later = { part, offset, bytes: reading, failed: false };
+    reading.catch(() => { later.failed = true; }); // thrown when it is asked for
+    this.#next = later;
     return undefined;
   }
 

@@ -3,6 +3,7 @@
 // segments are on their way at once where the source allows it.
 import { LinealError, abortable } from './errors.js';
 import { release } from './release.js';
+import { insist } from './retry.js';
 
 const SEGMENT_BYTES = 2 * 1024 * 1024;
 // Bytes between two weights up to here are read over; beyond, they are left out.
@@ -117,7 +118,9 @@ export class Prefetcher {
     /** @type {Uint8Array | undefined} */ let all;
     let filled = 0;
     while (filled < length) {
-      const bytes = await abortable(source.read(offset + filled, length - filled, this.#signal), this.#signal);
+      const at = offset + filled;
+      const reading = () => abortable(source.read(at, length - filled, this.#signal), this.#signal);
+      const bytes = await insist(reading, at < (source.size ?? 0), this.#signal);
       // Of a source that takes several reads at once they are ours.
       if (bytes.length === length && (source.parallelReads ?? 1) > 1) return bytes;
       if (bytes.length === 0) break;

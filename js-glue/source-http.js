@@ -6,11 +6,12 @@
 import { isNode } from './caps.js';
 import { LinealError, abortError, messageOf } from './errors.js';
 import { release } from './release.js';
+import { RETRY_DELAYS_MS, pause } from './retry.js';
 import { linkedController } from './signals.js';
 import { hex } from './store.js';
 
-const RETRY_DELAYS_MS = [100, 400, 1000];
 const TRANSIENT = ['NETWORK', 'NETWORK_TIMEOUT', 'SOURCE_TRUNCATED'];
+const PASSING = [...TRANSIENT, 'HTTP_STATUS'];
 // Before the first answer nothing says that the address is right: these may be
 // an accident of the way all the same; what else Node knows by a code is not.
 const ACCIDENTS = ['ECONNRESET', 'ECONNABORTED', 'EPIPE', 'ETIMEDOUT', 'EAI_AGAIN', 'UND_ERR_SOCKET'];
@@ -26,10 +27,17 @@ const LATE_MS = 200;
 const MAX_WAIT_MS = 30_000;
 // A forward stream reads over a gap up to this size; beyond it a new request is cheaper.
 const MAX_SKIP_BYTES = 1024 * 1024;
+// Where connections die, browsers drop what had come and was not handed out yet. A shorter answer comes whole.
+const LEAST_SPAN_BYTES = 4 * 1024;
+const FULL_SPAN_BYTES = 4 * 1024 * 1024;
+const SHORTER = 8;
+/** A connection that stalls after less has brought nothing. */
+const WORTH_A_STALL_BYTES = 64 * 1024;
 const GGUF_MAGIC = [0x47, 0x47, 0x55, 0x46];
 const NOTHING = new Uint8Array(0);
 
 /** @typedef {{ since: number, fail: () => void }} Wait for the server, and since when */
+/** @typedef {{ bytes: Uint8Array, filled: number }} Collected how much of the bytes came */
 
 export class HttpSource {
   stats = { bytesRead: 0, requests: 0 };
@@ -47,6 +55,7 @@ export class HttpSource {
   /** @type {BodyStream | undefined} */ #forward;
   /** Whether a range was answered with a range. */ #ranged = false;
   /** How many reads are under way. */ #reads = 0;
+  /** How much is asked for at once: less where answers broke off before anything came of them. */ #span = Infinity;
   #url;
   /** Where it was redirected to, else itself. */ #target;
   #options;
@@ -98,45 +107,72 @@ export class HttpSource {
   }
 
   /**
+   * A connection that ends early costs what it did not bring: the next one goes on from there.
    * @param {number} offset @param {number} length
    * @param {number} wanted of these, what the file has, as far as known
    * @param {AbortSignal} [signal]
    */
-  #readRange(offset, length, wanted, signal) {
-    return this.#withRetries(signal, async () => {
-      const response = await this.#request(offset, offset + wanted - 1, signal);
-      if (!response) return NOTHING;
+  async #readRange(offset, length, wanted, signal) {
+    /** @type {Collected} */ const got = { bytes: NOTHING, filled: 0 };
+    const came = () => got.bytes.subarray(0, got.filled);
+    let reached = 0;
+    const gained = () => {
+      const before = reached;
+      reached = got.filled;
+      return reached - before;
+    };
+    const attempt = async () => {
+      const start = got.filled;
+      const at = offset + start;
+      const span = Math.min(wanted - start, this.#span);
+      const response = await this.#request(at, at + span - 1, signal);
+      if (!response) return came();
       // One stream cannot serve several reads at once.
       if (response.status !== 206 && this.#ranged && this.#reads > 1) {
         this.#drop(response);
         throw new LinealError(
           'HTTP_RANGE',
-          `${this.name} answered with the whole file (status ${response.status}) where bytes from ${offset} were asked for; other ranges it gave`,
+          `${this.name} answered with the whole file (status ${response.status}) where bytes from ${at} were asked for; other ranges it gave`,
           { detail: this.#detail({ status: response.status, whole: true }) },
         );
       }
-      const stream = this.#bodyOf(response, response.status === 206 ? offset : 0);
+      const stream = this.#bodyOf(response, response.status === 206 ? at : 0);
       if (response.status !== 206) {
         this.rangeRead = false;
         return this.#inTurn(async () => {
           this.close();
           this.#forward = stream;
+          if (got.filled > 0) return came();
           return this.#checkStart(offset, await this.#takeFrom(stream, offset, length), response);
         });
       }
-      const promised = contentRange(response)?.bytes ?? wanted;
-      let bytes;
+      const promised = contentRange(response)?.bytes ?? span;
+      const until = start + Math.min(promised, span);
       try {
-        if (this.size === undefined) await this.#askSize(signal);
-        bytes = await stream.collect(Math.min(wanted, promised));
+        if (this.size === undefined && start === 0) await this.#askSize(signal);
+        if (got.bytes.length === 0) got.bytes = new Uint8Array(wanted);
+        await stream.collect(got, until);
       } finally {
         stream.cancel();
+        if (got.filled === start) this.#askForLess(span);
       }
       const ended = this.size === undefined && contentRange(response) === undefined;
-      if (bytes.length < Math.min(wanted, promised) && !ended)
-        throw this.#truncated(offset, promised, bytes.length);
-      return this.#checkStart(offset, bytes, response);
-    });
+      if (got.filled < until && !ended) throw this.#truncated(at, promised, got.filled - start);
+      const bytes = this.#checkStart(offset, came(), response);
+      this.#span = this.#span < FULL_SPAN_BYTES ? this.#span * 2 : Infinity;
+      // Of more than was asked for at once, the rest.
+      return promised < span || got.filled === wanted || ended ? bytes : undefined;
+    };
+    try {
+      for (;;) {
+        const bytes = await this.#withRetries(signal, attempt, gained);
+        if (bytes) return bytes;
+      }
+    } catch (error) {
+      // Whoever reads on is told; what came can be kept. At the beginning it may be a page.
+      if (offset > 0 && got.filled > 0 && error instanceof LinealError && PASSING.includes(error.code)) return came();
+      throw error;
+    }
   }
 
   /**
@@ -148,15 +184,38 @@ export class HttpSource {
    */
   async readForward(offset, length, signal) {
     if (this.size !== undefined && offset >= this.size) return NOTHING;
-    return this.#withRetries(signal, () =>
-      this.#inTurn(async () => {
-        const stream = await this.#streamAt(offset, signal);
-        if (!stream) return NOTHING;
-        const bytes = await this.#takeFrom(stream, offset, length);
-        if (bytes.length === 0 && this.size !== undefined) throw this.#truncated(offset, this.size - offset, 0);
-        return bytes;
-      }),
+    let served = false; // whether this connection has given bytes to earlier reads
+    const attempt = async () => {
+      served = false;
+      if (this.#span < Infinity && this.rangeRead) return undefined; // by ranges for a while
+      const open = this.#forward;
+      const stream = await this.#streamAt(offset, signal);
+      if (!stream) return NOTHING;
+      served = stream === open;
+      const before = stream.position;
+      let bytes = NOTHING;
+      try {
+        bytes = await this.#takeFrom(stream, offset, length);
+      } finally {
+        if (!served && stream.position === before) this.#askForLess(FULL_SPAN_BYTES);
+      }
+      if (bytes.length === 0 && this.size !== undefined) {
+        this.close();
+        throw this.#truncated(offset, this.size - offset, 0);
+      }
+      return bytes;
+    };
+    const bytes = await this.#withRetries(
+      signal,
+      () => this.#inTurn(attempt),
+      () => (served ? Infinity : 0),
     );
+    return bytes ?? this.read(offset, length, signal);
+  }
+
+  /** An answer broke off before anything came of it. @param {number} span that was asked for */
+  #askForLess(span) {
+    if (this.#ranged) this.#span = Math.max(Math.ceil(Math.min(span, this.#span) / SHORTER), LEAST_SPAN_BYTES);
   }
 
   /**
@@ -190,41 +249,53 @@ export class HttpSource {
   }
 
   /**
-   * @param {BodyStream} stream
+   * @param {BodyStream} stream that goes on
    * @param {number} offset
    * @param {number} length
    */
   async #takeFrom(stream, offset, length) {
-    while (stream.position < offset) {
-      if ((await stream.take(offset - stream.position)).length === 0) return NOTHING;
+    try {
+      while (stream.position < offset) {
+        if ((await stream.take(offset - stream.position)).length === 0) return NOTHING;
+      }
+      return await stream.take(length);
+    } catch (error) {
+      if (this.#forward === stream) this.close();
+      throw error;
     }
-    return stream.take(length);
   }
 
   /**
-   * Runs the attempt again after a cut connection, as long as it may help.
+   * Runs the attempt again after a cut connection, as long as it may help: at once
+   * after one that brought something, else a few times.
    * @template T
    * @param {AbortSignal | undefined} signal
    * @param {() => Promise<T>} attempt
+   * @param {() => number} gained bytes that the connection which failed had brought
    */
-  async #withRetries(signal, attempt) {
-    for (let failures = 0; ; failures++) {
+  async #withRetries(signal, attempt, gained) {
+    let failures = 0;
+    for (;;) {
       try {
         if (signal?.aborted) throw abortError();
         return await attempt();
       } catch (error) {
-        this.close();
         if (signal?.aborted) throw abortError(error);
         const failure = error instanceof LinealError ? error : this.#network(error);
         const busy = failure.code === 'HTTP_STATUS' && BUSY_STATUS.includes(Number(failure.detail.status));
         const most = busy ? RETRY_DELAYS_MS.length : this.#retries(failure);
+        // Who gives a time limit does not want to wait it out for every few bytes.
+        if (gained() >= (failure.code === 'NETWORK_TIMEOUT' ? WORTH_A_STALL_BYTES : 1) && most > 0) {
+          failures = 0;
+          continue;
+        }
         if (failures >= most) throw failure;
         // Browsers do not say why. They refuse what is compressed although a range was asked for: ask for the
         // whole in the end.
         const unexplained = failure.code === 'NETWORK' && failure.detail.system_code === undefined;
         if (unexplained && !this.#answered && failures + 1 === most) this.#plain = true;
         const asked = busy ? Number(failure.detail.retry_after_ms ?? 0) : 0;
-        await delay(Math.max(RETRY_DELAYS_MS[failures], Math.min(asked, MAX_WAIT_MS)), signal);
+        await pause(Math.max(RETRY_DELAYS_MS[failures++], Math.min(asked, MAX_WAIT_MS)), signal);
       }
     }
   }
@@ -653,20 +724,18 @@ class BodyStream {
   }
 
   /**
-   * All of `length` bytes, fewer only at the end.
-   * @param {number} length
+   * Goes on until so many are there, or the body ends.
+   * @param {Collected} got
+   * @param {number} until
    */
-  async collect(length) {
-    const all = new Uint8Array(length);
-    let filled = 0;
-    while (filled < length) {
-      const bytes = await this.take(length - filled);
-      if (bytes.length === 0) break;
-      all.set(bytes, filled);
-      filled += bytes.length;
+  async collect(got, until) {
+    while (got.filled < until) {
+      const bytes = await this.take(until - got.filled);
+      if (bytes.length === 0) return;
+      got.bytes.set(bytes, got.filled);
+      got.filled += bytes.length;
       if (this.#rest.length === 0) this.#release();
     }
-    return all.subarray(0, filled);
   }
 
   #release() {
@@ -749,17 +818,4 @@ function retryAfter(response) {
   if (text === null) return undefined;
   const ms = /^\s*\d+\s*$/.test(text) ? Number(text) * 1000 : Date.parse(text) - Date.now();
   return Number.isFinite(ms) ? Math.max(ms, 0) : undefined;
-}
-
-/** @param {number} ms @param {AbortSignal} [signal] */
-function delay(ms, signal) {
-  return new Promise((resolve) => {
-    const timer = setTimeout(done, ms);
-    function done() {
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', done);
-      resolve(undefined);
-    }
-    signal?.addEventListener('abort', done, { once: true });
-  });
 }

@@ -51,9 +51,12 @@ function entryOfBoth(first, second) {
     },
     append: (text) => chosen.append(text),
     content: (create) => chosen.content(create),
+    pulse: async () => `${await first.pulse()} ${await second.pulse().catch(() => '')}`,
     lastUsed: () => chosen.lastUsed(),
     touch: () => chosen.touch(),
     lock: () => first.lock(), // both have the same
+    hold: () => first.hold(),
+    held: () => first.held(),
     remove: async () => {
       chosen = first;
       await first.remove();

@@ -1,7 +1,7 @@
 // Cached models in the Cache API, for threads that have no handles to write
 // files with. It holds whole answers only: an extent is one, kept in memory
 // until it is flushed, and the journal is one, written anew with each line.
-import { takeLock } from './store-opfs.js';
+import { held, hold, takeLock } from './store-opfs.js';
 
 const PREFIX = 'lineal-models-';
 const KEY = /^[0-9a-f]{32}$/;
@@ -58,9 +58,12 @@ function cacheApiEntry(key) {
       if (!create && !(await caches.has(cacheName))) return undefined;
       return openContent(await caches.open(cacheName));
     },
+    pulse: async () => String((await textOf('manifest')).length),
     lastUsed: async () => Number(await textOf('used')),
     touch: () => write('used', String(Date.now())).catch(() => {}),
-    lock: () => takeLock(`lineal-models:${key}`),
+    lock: () => takeLock(key),
+    hold: () => hold(key),
+    held: () => held(key),
     remove: async () => {
       await caches.delete(cacheName);
     },

@@ -1,11 +1,12 @@
-// Cached models in a directory: KEY/content, KEY/manifest, KEY/used, and
-// KEY.lock while somebody writes.
+// Cached models in a directory: KEY/content, KEY/manifest, KEY/used, KEY.lock
+// while somebody writes, and KEY.ID.open while somebody has it open.
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { busyEntry, unavailable } from './store.js';
+import { busyEntry, foreign, unavailable } from './store.js';
 
 const KEY = /^[0-9a-f]{32}$/;
+const FILES = ['content', 'manifest', 'used'];
 /** A lock that nobody has touched for so long was left behind. */
 const STALE_MS = 60_000;
 const HEARTBEAT_MS = 5_000;
@@ -31,14 +32,28 @@ const codeOf = (error) => /** @type {NodeJS.ErrnoException} */ (error).code ?? '
 /**
  * @template T
  * @param {() => T} work
+ * @param {string[]} codes
  * @returns {T | undefined} undefined where there is no such file
  */
-function unlessMissing(work) {
+function unlessMissing(work, codes = ['ENOENT']) {
   try {
     return work();
   } catch (error) {
-    if (codeOf(error) === 'ENOENT') return undefined;
+    if (codes.includes(codeOf(error))) return undefined;
     throw error;
+  }
+}
+
+/**
+ * Whether nothing lies there but what is ours, and what systems leave in a folder (.DS_Store, .nfs...).
+ * @param {string} folder
+ */
+function isOurs(folder) {
+  try {
+    const all = fs.readdirSync(folder, { withFileTypes: true });
+    return all.every((entry) => entry.isFile() && (FILES.includes(entry.name) || entry.name.startsWith('.')));
+  } catch {
+    return false;
   }
 }
 
@@ -56,7 +71,7 @@ export function directoryStore(directory) {
   return {
     kind: 'directory',
     place: `'${root}'`,
-    keys: async () => fs.readdirSync(root).filter((name) => KEY.test(name)),
+    keys: async () => fs.readdirSync(root).filter((name) => KEY.test(name) && isOurs(path.join(root, name))),
     entry: (key) => directoryEntry(root, key),
     space: async () => {
       const { bavail, bsize } = fs.statfsSync(root);
@@ -77,12 +92,18 @@ function directoryEntry(root, key) {
   const used = path.join(folder, 'used');
   return {
     key,
-    manifest: async () => unlessMissing(() => fs.readFileSync(manifest, 'utf8')) ?? '',
+    manifest: async () =>
+      unlessMissing(() => fs.readFileSync(manifest, 'utf8'), ['ENOENT', 'ENOTDIR', 'EISDIR']) ?? '',
     append: async (text) => fs.appendFileSync(manifest, text),
     content: async (create) => {
       if (create) fs.mkdirSync(folder, { recursive: true, mode: 0o700 });
       return openContent(content, create);
     },
+    pulse: async () =>
+      [content, manifest]
+        .map((file) => unlessMissing(() => fs.statSync(file)))
+        .map((stat) => `${stat?.size} ${stat?.mtimeMs}`)
+        .join(),
     lastUsed: async () => unlessMissing(() => fs.statSync(used).mtimeMs) ?? 0,
     touch: async () => {
       try {
@@ -92,10 +113,17 @@ function directoryEntry(root, key) {
       }
     },
     lock: () => takeLock(path.join(root, `${key}.lock`)),
+    hold: async () => {
+      readers(root, key); // those left behind go
+      const file = path.join(root, `${key}.${crypto.randomUUID()}.open`);
+      return (await takeLock(file)) ?? (async () => {});
+    },
+    held: async () => readers(root, key) > 0,
     remove: async () => {
+      if (unlessMissing(() => fs.lstatSync(folder)) && !isOurs(folder)) throw foreign(`'${folder}'`);
       try {
         // The bytes first: a journal without them is not believed.
-        for (const file of [content, manifest, used]) fs.rmSync(file, { force: true });
+        for (const name of FILES) fs.rmSync(path.join(folder, name), { force: true });
         fs.rmSync(folder, { recursive: true, force: true });
       } catch (error) {
         if (['EBUSY', 'EPERM', 'EACCES'].includes(codeOf(error)) && process.platform === 'win32') throw busyEntry(key);
@@ -160,7 +188,20 @@ function openContent(file, create) {
 
 // --- locks ----------------------------------------------------------------------
 
-const startedAt = () => Math.round(Date.now() - process.uptime() * 1000);
+const STARTED = Math.round(Date.now() - process.uptime() * 1000);
+
+/**
+ * Milliseconds from the start of this machine to that of the process; NaN: the system does not say (Linux does).
+ * @param {number | string} pid
+ */
+function startAfterBoot(pid) {
+  try {
+    const afterName = fs.readFileSync(`/proc/${pid}/stat`, 'utf8').replace(/^.*\)\s*/s, '').split(' ');
+    return Number(afterName[19]) * 10;
+  } catch {
+    return NaN;
+  }
+}
 
 /**
  * @param {string} file
@@ -170,7 +211,7 @@ async function takeLock(file) {
   const own = JSON.stringify({
     pid: process.pid,
     host: os.hostname(),
-    started: startedAt(),
+    started: STARTED,
     id: crypto.randomUUID(),
   });
   for (let attempt = 0; attempt < 3; attempt++) {
@@ -193,6 +234,12 @@ async function takeLock(file) {
     };
   }
   return undefined;
+}
+
+/** How many have it open, in any process. @param {string} root @param {string} key */
+function readers(root, key) {
+  const names = fs.readdirSync(root).filter((name) => name.startsWith(`${key}.`) && name.endsWith('.open'));
+  return names.filter((name) => !removeStale(path.join(root, name))).length;
 }
 
 /**
@@ -224,17 +271,19 @@ function removeStale(file) {
 function isStale(text, age) {
   /** @type {{ pid: number, host: string, started: number }} */ let owner;
   try {
-    owner = JSON.parse(text);
+    owner = Object(JSON.parse(text));
   } catch {
     return age > HEARTBEAT_MS; // killed while it was written
   }
   if (age > STALE_MS) return true;
   if (owner.host !== os.hostname()) return false;
-  if (owner.pid === process.pid) return Math.abs(owner.started - startedAt()) > SAME_START_MS;
+  if (owner.pid === process.pid) return Math.abs(owner.started - STARTED) > SAME_START_MS;
   try {
     process.kill(owner.pid, 0);
-    return false;
   } catch (error) {
-    return codeOf(error) === 'ESRCH';
+    if (codeOf(error) === 'ESRCH') return true;
   }
+  // It lives, or another has its id by now.
+  const later = startAfterBoot(owner.pid) - startAfterBoot('self');
+  return Math.abs(later - (owner.started - STARTED)) > SAME_START_MS;
 }

@@ -1,7 +1,7 @@
 // Cached models in the origin's private file system. Workers have handles that
 // read and write synchronously, straight from and into linear memory; elsewhere
 // an entry can be looked at and removed only (store-cache-api.js is for those).
-import { busyEntry, unavailable } from './store.js';
+import { busyEntry, foreign, unavailable } from './store.js';
 
 const FOLDER = 'lineal-models';
 const KEY = /^[0-9a-f]{32}$/;
@@ -18,13 +18,13 @@ const isNamed = (error, name) => error instanceof Error && error.name === name;
 /**
  * @template T
  * @param {Promise<T>} promise
- * @returns {Promise<T | undefined>} undefined where there is no such file
+ * @returns {Promise<T | undefined>} undefined where there is no such file or folder
  */
 async function unlessMissing(promise) {
   try {
     return await promise;
   } catch (error) {
-    if (isNamed(error, 'NotFoundError')) return undefined;
+    if (isNamed(error, 'NotFoundError') || isNamed(error, 'TypeMismatchError')) return undefined;
     throw error;
   }
 }
@@ -46,6 +46,17 @@ async function unchanging(read) {
       });
     }
   }
+}
+
+/**
+ * Whether nothing lies there but files.
+ * @param {FileSystemHandle} handle
+ */
+async function isOurs(handle) {
+  if (handle.kind !== 'directory') return false;
+  const folder = /** @type {FileSystemDirectoryHandle} */ (handle);
+  for await (const { kind } of folder.values()) if (kind !== 'file') return false;
+  return true;
 }
 
 /** Whether this thread can write into the cache, and read from it synchronously. */
@@ -70,7 +81,7 @@ export async function opfsStore() {
     place: "the browser's storage",
     keys: async () => {
       const names = [];
-      for await (const name of root.keys()) if (KEY.test(name)) names.push(name);
+      for await (const [name, handle] of root.entries()) if (KEY.test(name) && (await isOurs(handle))) names.push(name);
       return names;
     },
     entry: (key) => opfsEntry(root, key),
@@ -103,6 +114,10 @@ function opfsEntry(root, key) {
       const handle = await find('content', create);
       return handle && openContent(handle);
     },
+    pulse: async () => {
+      const files = await Promise.all(['content', 'manifest'].map(async (name) => (await find(name, false))?.getFile()));
+      return files.map((file) => `${file?.size} ${file?.lastModified}`).join();
+    },
     lastUsed: async () => (await (await find('used', false))?.getFile())?.lastModified ?? 0,
     touch: async () => {
       try {
@@ -112,9 +127,13 @@ function opfsEntry(root, key) {
         // Another tab does the same.
       }
     },
-    lock: () => takeLock(`lineal-models:${key}`),
+    lock: () => takeLock(key),
+    hold: () => hold(key),
+    held: () => held(key),
     remove: async () => {
       const folder = await unlessMissing(root.getDirectoryHandle(key));
+      const file = folder ? undefined : await unlessMissing(root.getFileHandle(key));
+      if (file || (folder && !(await isOurs(folder)))) throw foreign(`'${key}' in the browser's storage`);
       if (!folder) return;
       try {
         // The bytes first: a journal without them is not believed.
@@ -199,17 +218,41 @@ async function readableOnly(handle) {
   };
 }
 
+/** @param {string} key */
+const writerOf = (key) => `lineal-models:${key}`;
+/** @param {string} key */
+const readersOf = (key) => `lineal-models-open:${key}`;
+
 /**
- * The browser lets it go when the tab ends, however that comes.
+ * The right to write; undefined: another has it. The browser lets it go when the tab ends, however that comes.
+ * @param {string} key
+ */
+export function takeLock(key) {
+  return request(writerOf(key), { ifAvailable: true });
+}
+
+/** Says that it is open, until what it returns is called. @param {string} key */
+export async function hold(key) {
+  return (await request(readersOf(key), { mode: 'shared' })) ?? (async () => {});
+}
+
+/** Whether it is open in any tab. @param {string} key */
+export async function held(key) {
+  const { held: all = [] } = (await globalThis.navigator?.locks?.query()) ?? {};
+  return all.some(({ name }) => name === readersOf(key));
+}
+
+/**
  * @param {string} name
+ * @param {LockOptions} options
  * @returns {Promise<(() => Promise<void>) | undefined>}
  */
-export function takeLock(name) {
+function request(name, options) {
   const locks = globalThis.navigator?.locks;
   if (!locks) return Promise.resolve(async () => {});
   return new Promise((resolve, reject) => {
     locks
-      .request(name, { ifAvailable: true }, (lock) => {
+      .request(name, options, (lock) => {
         if (!lock) {
           resolve(undefined);
           return undefined;

@@ -22,18 +22,22 @@ import { LinealError, messageOf } from './errors.js';
  * @property {() => Promise<string>} manifest its journal; '' where there is none
  * @property {(text: string) => Promise<void>} append to the journal
  * @property {(create: boolean) => Promise<Content | undefined>} content undefined: there is none
+ * @property {() => Promise<string>} pulse another text whenever somebody has written
  * @property {() => Promise<number>} lastUsed milliseconds since 1970; 0: not known
  * @property {() => Promise<void>} touch it is used now
  * @property {() => Promise<(() => Promise<void>) | undefined>} lock
  *   The right to write, and how to give it back; undefined: another tab or process has it.
- * @property {() => Promise<void>} remove journal and bytes; throws BUSY where another holds them open
+ * @property {() => Promise<() => Promise<void>>} hold it is open, until that is called: not to be evicted
+ * @property {() => Promise<boolean>} held whether it is open anywhere
+ * @property {() => Promise<void>} remove journal and bytes; throws BUSY where another holds them open, and
+ *   CACHE_UNAVAILABLE where something lies there that is not of the cache
  */
 
 /**
  * @typedef {object} Store
  * @property {'directory' | 'opfs' | 'cache-api'} kind
  * @property {string} place for messages
- * @property {() => Promise<string[]>} keys
+ * @property {() => Promise<string[]>} keys of what is of the cache, or looks like it: begun or damaged copies too
  * @property {(key: string) => StoreEntry} entry
  * @property {() => Promise<{ available: number, quota?: number } | undefined>} space bytes
  */
@@ -81,18 +85,23 @@ export function unavailable(why, cause) {
   return new LinealError('CACHE_UNAVAILABLE', `models cannot be cached: ${why}`, { cause });
 }
 
+/** What lies there is left alone. @param {string} what */
+export function foreign(what) {
+  return unavailable(`${what} is not of the cache`);
+}
+
 /**
- * What writing to a store threw, with numbers where there was no room.
+ * What a store threw, with numbers where there was no room.
  * @param {unknown} error
  * @param {Store} store
- * @param {{ needed: number, written: number }} bytes
+ * @param {{ needed: number, written: number }} [bytes]
  */
-export async function storeError(error, store, { needed, written }) {
+export async function storeError(error, store, { needed, written } = { needed: 0, written: 0 }) {
   if (error instanceof LinealError) return error;
   const code = String(/** @type {any} */ (error)?.code ?? '');
   const name = error instanceof Error ? error.name : '';
   if (FULL.includes(code) || FULL.includes(name)) return fullError(store, needed, written, error);
-  return new LinealError('CACHE_UNAVAILABLE', `writing to ${store.place} failed: ${messageOf(error)}`, {
+  return new LinealError('CACHE_UNAVAILABLE', `the cache in ${store.place} failed: ${messageOf(error)}`, {
     detail: { place: store.place, system_code: code || name, written_bytes: written },
     cause: error,
   });

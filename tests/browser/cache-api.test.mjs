@@ -128,6 +128,13 @@ for (const [where, prelude, options, whole] of [
       assert.equal((await load({ cache: { required: true } })).error.code, 'CACHE_FULL');
       await session.send('Storage.overrideQuotaForOrigin', { origin: site.url });
     });
+
+    await t.test('the storage gets full in the middle: the model opens all the same, and what came is used', async () => {
+      const { full, have, again, fetched } = await pages.fillUp(options);
+      assert.deepEqual([full.tokens, full.warnings.map(({ code }) => code)], [expected, ['CACHE_FULL']], JSON.stringify(full));
+      assert.ok(have >= EXTENT && have < bytes.length, `${have} bytes were kept`);
+      assert.deepEqual([again.tokens, again.warnings, fetched], [expected, [], bytes.length - have], JSON.stringify(again));
+    });
   });
 }
 

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, beforeEach, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { keyOf } from '../../js-glue/store.js';
 import { startCachePages } from '../lib/cache-page.mjs';
 import { chromiumMissing } from '../lib/chromium.mjs';
 
@@ -179,6 +180,86 @@ test('a page that cannot write files reads a copy that is there', { skip }, asyn
   site.reset();
   const read = await openInPage({ worker: false });
   assert.deepEqual([read.tokens, read.from, read.warnings, sent()], [expected, ['cache'], [], 0]);
+});
+
+test('the storage gets full in the middle: the model opens all the same, and what came is used', { skip }, async () => {
+  for (const overlap of [false, true]) {
+    const { full, have, again, fetched } = await pages.fillUp({ overlap });
+    assert.deepEqual([full.tokens, full.warnings.map(({ code }) => code)], [expected, ['CACHE_FULL']], JSON.stringify(full));
+    assert.ok(have >= EXTENT && have < bytes.length, `${have} bytes were kept`);
+    assert.deepEqual([again.tokens, again.warnings], [expected, []], JSON.stringify(again));
+    assert.equal(fetched, bytes.length - have);
+  }
+});
+
+test('a tab that has the right to write and does nothing: after a short wait the model comes past it', { skip }, async () => {
+  const key = await keyOf(`${site.url}/m.gguf`);
+  const other = await pages.visit();
+  await other.evaluate(`new Promise((resolve) => {
+    navigator.locks.request('lineal-models:${key}', () => { resolve(); return new Promise(() => {}); });
+  })`);
+  const past = await openInPage();
+  assert.deepEqual(past.tokens, expected, JSON.stringify(past));
+  assert.deepEqual(past.warnings.map(({ code }) => code), ['CACHE_BUSY']);
+  assert.deepEqual(past.from, ['network']);
+  assert.ok(past.ms > 5500, `${past.ms} ms`);
+  assert.deepEqual(await inPage(({ modelCache }) => modelCache.list()), []);
+  await other.close();
+  site.reset();
+  const kept = await openInPage();
+  assert.deepEqual([kept.tokens, kept.warnings, sent()], [expected, [], bytes.length], JSON.stringify(kept));
+});
+
+test('entries of the folder that are not of the cache are passed over and left alone', { skip }, async () => {
+  await openInPage();
+  const key = await keyOf(`${site.url}/other.gguf`);
+  site.mounts['/other.gguf'] = bytes;
+  const made = await inPage(async ({ modelCache }, url, mine) => {
+    const root = await (await navigator.storage.getDirectory()).getDirectoryHandle('lineal-models');
+    const folder = (name) => root.getDirectoryHandle(name, { create: true });
+    await root.getFileHandle('f'.repeat(32), { create: true });
+    await (await folder('e'.repeat(32))).getDirectoryHandle('manifest', { create: true });
+    await (await folder(mine)).getDirectoryHandle('content', { create: true });
+    await root.getFileHandle('notes', { create: true });
+    await folder('d'.repeat(32)); // of a download that was killed at its beginning
+    const codeOf = (promise) => promise.then((value) => value ?? null, ({ code }) => code);
+    const list = (await modelCache.list()).map(({ complete }) => complete);
+    const of = [];
+    for (const name of ['e', 'f'].map((digit) => digit.repeat(32)))
+      of.push(await codeOf(modelCache.info(name)), await codeOf(modelCache.delete(name)), await codeOf(modelCache.verify(name)));
+    return { list, of };
+  }, key);
+  assert.deepEqual(made.list, [true]);
+  assert.deepEqual(made.of, [null, false, 'SOURCE_NOT_FOUND', null, false, 'SOURCE_NOT_FOUND']);
+  const uncached = await openInPage({}, pages.page, '/other.gguf');
+  assert.deepEqual([uncached.tokens, uncached.warnings.map(({ code }) => code)], [expected, ['CACHE_UNAVAILABLE']], JSON.stringify(uncached));
+  const left = await inPage(async ({ modelCache }) => {
+    const removed = await modelCache.clear();
+    const root = await (await navigator.storage.getDirectory()).getDirectoryHandle('lineal-models');
+    const names = [];
+    for await (const name of root.keys()) names.push(name);
+    for (const name of names) await root.removeEntry(name, { recursive: true });
+    return { removed, names: names.sort() };
+  });
+  assert.deepEqual(left, { removed: 2, names: [key, 'e'.repeat(32), 'f'.repeat(32), 'notes'].sort() });
+});
+
+test('maxBytes in the browser: what is open in a tab is not evicted', { skip }, async () => {
+  const names = ['/1.gguf', '/2.gguf', '/3.gguf'];
+  for (const name of names) site.mounts[name] = bytes;
+  const maxBytes = bytes.length * 2.5;
+  const there = () => inPage(async ({ modelCache }) => (await modelCache.list()).map(({ name }) => new URL(name).pathname).sort());
+  for (const name of names) assert.deepEqual((await openInPage({ cache: { maxBytes } }, pages.page, name)).warnings, []);
+  assert.deepEqual(await there(), ['/2.gguf', '/3.gguf'], 'the least recently used went');
+  const other = await pages.visit();
+  await other.evaluate(`(async () => {
+    const { open } = await import('/js-glue/index.js');
+    globalThis.opened = await open(new URL('/2.gguf', location.href), { context: 64 });
+  })()`);
+  await inPage(async ({ open: openModel }) => (await openModel(new URL('/3.gguf', location.href), { context: 64 })).close());
+  assert.deepEqual((await openInPage({ cache: { maxBytes } }, pages.page, '/1.gguf')).warnings, []);
+  assert.deepEqual(await there(), ['/1.gguf', '/2.gguf']);
+  await other.close();
 });
 
 test('no room: it runs all the same, or tells how much was needed', { skip }, async () => {

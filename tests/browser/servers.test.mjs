@@ -73,6 +73,9 @@ test('misbehaving servers in one page: an error or the model, and then the model
     ['no Range', { noRange: true }, TOKENS],
     ['compressed', { gzip: true }, TOKENS],
     ['cut', cut, TOKENS],
+    ['cut after each 300 KB', { cutAt: 300_000 }, TOKENS],
+    ['cut after each 100 KB', { cutAt: 100_000 }, TOKENS],
+    ['cut after each 20 KB', { cutAt: 20_000 }, TOKENS],
     ['closed before the first answer', (_request, attempt) => (attempt < 2 ? { drop: true } : {}), TOKENS],
     ['stalls once', (_request, attempt) => (attempt === 0 ? { stallAt: 1000 } : {}), TOKENS, { fetch: { timeoutMs: 600 } }],
   ].flatMap((one) => [[false, ...one], [true, ...one]]);

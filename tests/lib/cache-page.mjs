@@ -78,6 +78,27 @@ export async function startCachePages(name, { prelude = '' } = {}) {
           await opened?.close();
         }
       }, [file, options], where),
+    /**
+     * Opens the model while the browser's storage gets full: { full: what that gave, have: bytes kept,
+     * again: what the next load gave, with room, fetched: what it fetched }.
+     */
+    async fillUp(options = {}) {
+      await pages.inPage(({ modelCache }) => modelCache.clear());
+      site.reset();
+      site.faults['/m.gguf'] = { chunk: 1 << 16, delay: 4 };
+      const session = await pages.page.context().newCDPSession(pages.page);
+      const quota = (quotaSize) => session.send('Storage.overrideQuotaForOrigin', { origin: site.url, quotaSize });
+      const opening = pages.openInPage(options);
+      while (pages.sent() < 9 * 2 ** 20) await new Promise((resolve) => { setTimeout(resolve, 1); });
+      await quota(2 ** 20);
+      const full = await opening;
+      const info = await pages.inPage(({ modelCache }, url) => modelCache.info(url));
+      await quota(undefined);
+      delete site.faults['/m.gguf'];
+      site.reset();
+      const again = await pages.openInPage(options);
+      return { full, have: info?.cachedBytes ?? 0, again, fetched: pages.sent() };
+    },
   };
   await pages.start();
   return pages;

@@ -282,7 +282,7 @@ export class Loader {
     const source = this.#sources[shard];
     const { readSync } = source;
     if (readSync) return this.#core.feedWith(bytes, (target) => readSync.call(source, offset, target));
-    let chunk;
+    /** @type {Uint8Array | undefined} */ let chunk;
     try {
       const coming = this.#ahead?.take(shard, offset, bytes) ?? this.#chunkAt(shard, offset, bytes, signal);
       chunk = await abortable(abortable(coming, signal), this.#signal);

@@ -193,17 +193,14 @@ export class HttpSource {
       if (!stream) return NOTHING;
       served = stream === open;
       const before = stream.position;
-      let bytes = NOTHING;
       try {
-        bytes = await this.#takeFrom(stream, offset, length);
+        const bytes = await this.#takeFrom(stream, offset, length);
+        if (bytes.length > 0 || this.size === undefined) return bytes;
+        this.close();
+        throw this.#truncated(offset, this.size - offset, 0);
       } finally {
         if (!served && stream.position === before) this.#askForLess(FULL_SPAN_BYTES);
       }
-      if (bytes.length === 0 && this.size !== undefined) {
-        this.close();
-        throw this.#truncated(offset, this.size - offset, 0);
-      }
-      return bytes;
     };
     const bytes = await this.#withRetries(
       signal,

@@ -19,7 +19,7 @@ const FULL = { context: 32, chunk: 16, kvType: 'f32', threads: 1 };
 const shape = { tokenizer: 'none', n_ctx: 32, n_head: 4, n_kv_head: 1 };
 const MODELS = {
   small: ggufBytes(tinyLlama({ ...shape, n_layer: 3, d_model: 64, d_ff: 128, n_vocab: 256, type: 'Q8_0' })),
-  large: ggufBytes(tinyLlama({ ...shape, n_layer: 8, d_model: 256, d_ff: 1024, n_vocab: 512, type: 'Q8_0' })),
+  large: ggufBytes(tinyLlama({ ...shape, n_layer: 4, d_model: 256, d_ff: 1024, n_vocab: 512, type: 'Q8_0' })),
 };
 const FILE = temporary('interrupted.gguf');
 const expected = {};
@@ -70,7 +70,7 @@ test('a read goes on from the byte that came, however few each connection brings
   const bytes = Buffer.from(MODELS.large);
   const directory = temporary('interrupted-reads');
   const url = `${server.url}/large.gguf`;
-  for (const [cutAt, length] of [[1, 100], [1000, 60 * KB], [300 * KB, 1500 * KB]]) {
+  for (const [cutAt, length] of [[1, 100], [1000, 60 * KB], [300 * KB, 1200 * KB]]) {
     for (const cache of [false, true]) {
       await withFault('/large.gguf', { cutAt, etag: '"1"' }, async () => {
         const inner = new HttpSource(url);
@@ -141,7 +141,7 @@ test('a model of which hundreds of bytes take a connection each still opens', as
 test('where no connection brings a byte any more, three more tries follow, and what came is kept', async () => {
   const directory = temporary('interrupted-dead');
   const bytes = MODELS.large;
-  const dieAt = 4_000_000;
+  const dieAt = Math.floor(bytes.length * 0.8);
   for (const overlap of [false, true]) {
     await withFault('/large.gguf', { dieAt, etag: '"1"' }, async () => {
       const options = { overlap, cache: { directory, required: true } };
@@ -149,7 +149,7 @@ test('where no connection brings a byte any more, three more tries follow, and w
       const { requests } = server.stats('/large.gguf');
       assert.ok(requests <= 20, `${requests} requests`);
       const [{ cachedBytes }] = await modelCache.list({ directory });
-      assert.ok(cachedBytes >= dieAt * 0.95, `${cachedBytes} of ${dieAt} bytes were kept`);
+      assert.ok(cachedBytes >= dieAt * 0.9, `${cachedBytes} of ${dieAt} bytes were kept`);
       delete server.faults['/large.gguf'];
       assert.deepEqual((await run(`${server.url}/large.gguf`, options)).logprobs, expected.large);
       assert.ok(server.stats('/large.gguf').bytes <= bytes.length * 1.05);
@@ -207,7 +207,7 @@ test('short reads are continued, and a read of nothing before the end is made ag
 test('a source that gives nothing any more while it is opened: typed, in bounded time', async () => {
   for (const [name, options] of Object.entries({ plain: {}, overlapped: { overlap: true }, header: {} })) {
     const source = changing(MODELS.large);
-    const from = name === 'header' ? 100 : 2_000_000;
+    const from = name === 'header' ? 100 : Math.floor(MODELS.large.length / 2);
     let empty = 0;
     source.change = (plain, offset, length) => {
       if (offset < from) return plain(Math.min(length, from - offset));
@@ -227,7 +227,7 @@ const FAILING = {
   },
   'is shorter than it was': () => {
     const source = changing(MODELS.large);
-    const end = 3_000_000;
+    const end = Math.floor(MODELS.large.length / 4);
     const cut = (plain, offset, length) => (offset < end ? plain(Math.min(length, end - offset)) : NOTHING);
     return { source, codes: ['SOURCE_TRUNCATED'], break: () => { source.change = cut; }, heal: () => { source.change = undefined; } };
   },
@@ -251,7 +251,7 @@ const FAILING = {
   'is a server that has less': () => ({
     source: `${server.url}/large.gguf`,
     codes: ['SOURCE_TRUNCATED', 'HTTP_RANGE'],
-    break: () => { server.faults['/large.gguf'] = { lieAbout: 3_000_000 }; },
+    break: () => { server.faults['/large.gguf'] = { lieAbout: Math.floor(MODELS.large.length / 4) }; },
     heal: () => { delete server.faults['/large.gguf']; },
   }),
 };

@@ -95,7 +95,7 @@ test('a read goes on from the byte that came, however few each connection brings
             await Promise.all([collect('read', at - length, at), collect('readForward', at, bytes.length)]);
           }
           const { bytes: sent, requests } = server.stats('/large.gguf');
-          assert.ok(sent <= wanted * 1.1 + 4 * cutAt, `${sent} bytes were sent for ${wanted}, ${cutAt} at a time`);
+          assert.ok(sent <= wanted * 1.25 + 4 * cutAt, `${sent} bytes were sent for ${wanted}, ${cutAt} at a time`);
           assert.ok(requests >= wanted / cutAt);
         } finally {
           await source.close();
@@ -133,8 +133,8 @@ test('a model of which hundreds of bytes take a connection each still opens', as
     const { logprobs } = await run(`${server.url}/tiny.gguf`, { overlap: true });
     assert.deepEqual(logprobs, (await run(bytes)).logprobs);
     const { requests, bytes: sent } = server.stats('/tiny.gguf');
-    assert.equal(requests, 401);
-    assert.ok(sent <= bytes.length + 10, `${sent} of ${bytes.length} bytes`);
+    assert.ok(requests > 400 && requests < 500, `${requests} requests`);
+    assert.ok(sent <= bytes.length + 100, `${sent} of ${bytes.length} bytes`);
   });
 });
 

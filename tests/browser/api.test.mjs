@@ -3,12 +3,12 @@
 // errors that arrive whole.
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
-import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { open } from '../../js-glue/index.js';
 import { chromiumMissing, startChromium } from '../lib/chromium.mjs';
-import { BUNDLED, ROOT, generate } from '../lib/fixtures.mjs';
+import { BUNDLED, generate } from '../lib/fixtures.mjs';
 import { STRICT_CSP, startServer } from '../lib/http-server.mjs';
+import { inPage as inPageOf, openBlank, startSite } from '../lib/site.mjs';
 
 const skip = await chromiumMissing();
 let site, loose, other, browser, page, loosePage, expected;
@@ -18,21 +18,13 @@ before(async () => {
   const model = await open(BUNDLED, { context: 128 });
   expected = (await generate(model, 'In the beginning', { maxTokens: 16 })).result;
   await model.close();
-  const mounts = {
-    '/js-glue/': path.join(ROOT, 'js-glue'),
-    '/dist/': path.join(ROOT, 'dist'),
-    '/blank.html': Buffer.from('<!doctype html><title>blank</title>'),
-    '/model.gguf': BUNDLED,
-  };
-  const faults = { '/blank.html': { headers: { 'Content-Type': 'text/html' } } };
-  site = await startServer(mounts, { headers: STRICT_CSP, faults: { ...faults } });
-  loose = await startServer(mounts, { faults: { ...faults } }); // its policy lets requests to other sites out
+  const mounts = { '/model.gguf': BUNDLED };
+  site = await startSite(mounts, { headers: STRICT_CSP });
+  loose = await startSite(mounts); // its policy lets requests to other sites out
   other = await startServer({ '/model.gguf': BUNDLED });
   browser = await startChromium();
-  page = await browser.newPage();
-  await page.goto(`${site.url}/blank.html`);
-  loosePage = await browser.newPage();
-  await loosePage.goto(`${loose.url}/blank.html`);
+  page = await openBlank(browser, site);
+  loosePage = await openBlank(browser, loose);
 });
 after(async () => {
   await browser?.close();
@@ -41,11 +33,8 @@ after(async () => {
   await other?.close();
 });
 
-/** Runs work(lineal, url of the model, argument) in the page; page.evaluate is outside of the page's policy. */
-function inPage(work, argument, where = page) {
-  return where.evaluate(`(async () => (${work})(await import('/js-glue/index.js'), new URL('/model.gguf', location.href).href,
-    ${JSON.stringify(argument)}))()`);
-}
+/** Runs work(lineal, url of the model, argument) in the page. */
+const inPage = (work, argument, where = page) => inPageOf(where, work, new URL('/model.gguf', where.url()).href, argument);
 
 test('URL, Blob, bytes and custom source: the same tokens as Node, in a worker', { skip }, async () => {
   const out = await inPage(async ({ open: openModel }, url) => {
@@ -218,8 +207,7 @@ test('errors arrive whole: HTML, 404, a module that is not there', { skip }, asy
 
 test('a worker script that cannot be loaded: WORKER_FAILED', { skip }, async () => {
   site.faults['/js-glue/worker.js'] = { status: 404 };
-  const fresh = await browser.newPage();
-  await fresh.goto(`${site.url}/blank.html`);
+  const fresh = await openBlank(browser, site);
   const code = await fresh.evaluate(async () => {
     const { open: openModel } = await import('/js-glue/index.js');
     return openModel('/model.gguf').then(

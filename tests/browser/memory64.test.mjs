@@ -1,51 +1,36 @@
 // 64-bit addresses in a page: the bits of the module with 32, with threads and
 // without, and chosen for a plan of more than 4 GiB.
 import assert from 'node:assert/strict';
-import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { chromiumMissing, startChromium } from '../lib/chromium.mjs';
-import { BUNDLED, ROOT } from '../lib/fixtures.mjs';
+import { BUNDLED } from '../lib/fixtures.mjs';
 import { ggufBytes, tinyLlama } from '../lib/gguf-write.mjs';
-import { ISOLATED, STRICT_CSP, startServer } from '../lib/http-server.mjs';
+import { inPage, startBoth } from '../lib/site.mjs';
 import { FAR_CONTEXT, FAR_MODEL, checkSame } from '../lib/wide-runs.mjs';
 
 const skip = await chromiumMissing();
-let browser;
-const sites = [], pages = {};
+let browser, both, pages;
 
 before(async () => {
   if (skip) return;
-  const mounts = {
-    '/js-glue/': path.join(ROOT, 'js-glue'),
-    '/dist/': path.join(ROOT, 'dist'),
-    '/tests/': path.join(ROOT, 'tests'),
-    '/blank.html': Buffer.from('<!doctype html><title>blank</title>'),
+  browser = await startChromium();
+  both = await startBoth(browser, {
     '/bundled.gguf': BUNDLED,
     '/far.gguf': ggufBytes(tinyLlama(FAR_MODEL)),
     '/generated.gguf': ggufBytes(
       tinyLlama({ n_layer: 3, d_model: 96, n_head: 6, n_kv_head: 3, d_ff: 160, n_vocab: 300, type: 'Q8_0' }),
     ),
-  };
-  const faults = { '/blank.html': { headers: { 'Content-Type': 'text/html' } } };
-  browser = await startChromium();
-  for (const [name, headers] of Object.entries({ isolated: { ...ISOLATED, ...STRICT_CSP }, plain: STRICT_CSP })) {
-    sites.push(await startServer(mounts, { headers, faults }));
-    pages[name] = await browser.newPage();
-    await pages[name].goto(`${sites.at(-1).url}/blank.html`);
-  }
+  });
+  ({ pages } = both);
 });
 after(async () => {
   await browser?.close();
-  for (const site of sites) await site.close();
+  await both?.close();
 });
 
 /** compare of wide-runs.mjs, in the page. */
 const compareIn = (page, ...args) =>
-  page.evaluate(`(async () => {
-    const lineal = await import('/js-glue/index.js');
-    const { compare } = await import('/tests/lib/wide-runs.mjs');
-    return compare(lineal, ...${JSON.stringify(args)});
-  })()`);
+  inPage(page, async (lineal, ...more) => (await import('/tests/lib/wide-runs.mjs')).compare(lineal, ...more), ...args);
 
 test('the same bits as with 32-bit addresses, isolated and not', { skip }, async () => {
   for (const [name, threads] of [['isolated', 2], ['plain', 1]]) {
@@ -66,19 +51,18 @@ test('keys and values beyond 4 GiB', { skip }, async () => {
 
 test('a plan of more than 4 GiB, with the capability and without', { skip }, async () => {
   const of = (host) =>
-    pages.isolated.evaluate(`(async () => {
-      const lineal = await import('/js-glue/index.js');
+    inPage(pages.isolated, async (lineal, capabilities) => {
       const { bigModel } = await import('/tests/large/big-model.mjs');
       const source = bigModel({ idle: 20, layers: 2, rows: 32000 });
-      const options = { stream: 'off', host: ${JSON.stringify(host)} };
+      const options = { stream: 'off', host: capabilities };
       const { fits, address, module } = await lineal.explain(source, options);
       const error = fits ? undefined : await lineal.open(source, options).catch(({ code, remedy }) => ({ code, remedy }));
       return { fits, address, module, error };
-    })()`);
+    }, host);
   const wide = await of({});
-  assert.deepEqual([wide.fits, wide.address.code, wide.address.bits], [true, 'NEEDS_64', 64]);
+  assert.deepEqual([wide.fits, wide.address.code, wide.address.bits, wide.module], [true, 'NEEDS_64', 64, 'relaxed-mt-64']);
   const narrow = await of({ memory64: false });
-  assert.deepEqual([narrow.fits, narrow.address.code, narrow.address.bits], [false, 'NO_MEMORY64', 32]);
+  assert.deepEqual([narrow.fits, narrow.address.code, narrow.address.bits, narrow.module], [false, 'NO_MEMORY64', 32, 'relaxed']);
   assert.equal(narrow.error.code, 'DOES_NOT_FIT');
   assert.match(narrow.error.remedy, /64-bit WebAssembly memory/);
 });

@@ -30,7 +30,8 @@ test('the plan is what is taken, on every fixture', { skip: skip || without }, a
   const names = modelFixtures();
   assert.ok(names.length >= 35, `${names.length}`);
   for (const options of [{ module: 'auto' }, { module: 'base', threads: 1, context: 96, kvType: 'q8_0' }]) {
-    const results = await place.inPage(async (lineal, planAndMeasure, { names: all, options: chosen }) => {
+    const results = await place.inPage(async (lineal, { names: all, options: chosen }) => {
+      const { planAndMeasure } = await import('/tests/lib/plan-measured.mjs');
       const out = [];
       for (const name of all) out.push(await planAndMeasure(lineal, `/fixtures/${name}`, { cache: false, ...chosen }));
       return out;
@@ -42,7 +43,7 @@ test('the plan is what is taken, on every fixture', { skip: skip || without }, a
 });
 
 test('a hundred times opened and closed in a page: every one takes the same, and the tab does not grow', { skip }, async (t) => {
-  const cycle = async (lineal, _, { count, url }) => {
+  const cycle = async (lineal, { count, url }) => {
     const seen = new Set();
     const source = await (await fetch(url)).blob();
     for (let i = 0; i < count; i++) {

@@ -2,11 +2,11 @@
 // model from the same address; a prompt that overlaps its download; files that are
 // chosen, dropped or streamed.
 import assert from 'node:assert/strict';
-import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { chromiumMissing, startChromium } from '../lib/chromium.mjs';
-import { BUNDLED, ROOT } from '../lib/fixtures.mjs';
+import { BUNDLED } from '../lib/fixtures.mjs';
 import { startServer } from '../lib/http-server.mjs';
+import { openBlank, startSite } from '../lib/site.mjs';
 
 const skip = await chromiumMissing();
 const TOKENS = [271, 261, 345, 981];
@@ -15,14 +15,10 @@ let site, other, browser, page;
 
 before(async () => {
   if (skip) return;
-  site = await startServer(
-    { '/js-glue/': path.join(ROOT, 'js-glue'), '/dist/': path.join(ROOT, 'dist'), '/blank.html': BLANK, '/m.gguf': BUNDLED },
-    { faults: { '/blank.html': { headers: { 'Content-Type': 'text/html' } } } },
-  );
+  site = await startSite({ '/blank.html': BLANK, '/m.gguf': BUNDLED });
   other = await startServer({ '/m.gguf': BUNDLED });
   browser = await startChromium();
-  page = await browser.newPage();
-  await page.goto(`${site.url}/blank.html`);
+  page = await openBlank(browser, site);
   await page.evaluate(async () => {
     const { open } = await import('/js-glue/index.js');
     globalThis.tokensOf = async (source, options) => {

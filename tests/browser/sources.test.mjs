@@ -1,10 +1,9 @@
 // All kinds of sources in a page against the one suite that Node runs too.
 import assert from 'node:assert/strict';
-import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { chromiumMissing, startChromium } from '../lib/chromium.mjs';
-import { ROOT } from '../lib/fixtures.mjs';
-import { STRICT_CSP, startServer } from '../lib/http-server.mjs';
+import { STRICT_CSP } from '../lib/http-server.mjs';
+import { openBlank, startSite } from '../lib/site.mjs';
 import { allFiles, sourceModels } from '../lib/source-models.mjs';
 
 const skip = await chromiumMissing();
@@ -55,19 +54,10 @@ before(async () => {
   if (skip) return;
   const model = await sourceModels();
   const mounts = Object.fromEntries(allFiles(model).flatMap(({ name, bytes }) => [[`/models/${name}`, bytes], [`${hub}/${name}`, bytes]]));
-  site = await startServer(
-    {
-      ...mounts,
-      '/js-glue/': path.join(ROOT, 'js-glue'), '/dist/': path.join(ROOT, 'dist'),
-      '/suite.mjs': path.join(ROOT, 'tests/lib/source-suite.mjs'),
-      '/blank.html': Buffer.from('<!doctype html><title>blank</title>'),
-    },
-    { headers: STRICT_CSP, faults: { '/blank.html': { headers: { 'Content-Type': 'text/html' } } } },
-  );
+  site = await startSite(mounts, { headers: STRICT_CSP });
   browser = await startChromium();
-  page = await browser.newPage();
+  page = await openBlank(browser, site);
   page.setDefaultTimeout(0);
-  await page.goto(`${site.url}/blank.html`);
   const names = ({ file, parts, cut, page: html }) => ({ file: file.name, parts: parts.map(({ name }) => name), cut: cut.name, page: html.name });
   await page.evaluate(async ({ ids, tokens, file, parts, cut, page: html }) => {
     const load = async (name) => ({ name, bytes: new Uint8Array(await (await fetch(`/models/${name}`)).arrayBuffer()) });
@@ -92,7 +82,7 @@ for (const [name, kind] of Object.entries(KINDS)) {
   test(`${name} is a source in a page`, { skip }, async () => {
     const failure = await page.evaluate(`(async () => {
       const lineal = await import('/js-glue/index.js');
-      const { checkSource } = await import('/suite.mjs');
+      const { checkSource } = await import('/tests/lib/source-suite.mjs');
       try {
         await checkSource(lineal, { workers: [true], ...(${kind})(globalThis.tools) }, globalThis.model);
         return '';

@@ -1,19 +1,17 @@
 // A model larger than its memory in a page: read from a file of the origin's private file system.
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
-import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { open } from '../../js-glue/index.js';
 import { chromiumMissing, startChromium } from '../lib/chromium.mjs';
-import { ROOT, generate, temporary } from '../lib/fixtures.mjs';
+import { generate, temporary } from '../lib/fixtures.mjs';
 import { ggufBytes, tinyLlama } from '../lib/gguf-write.mjs';
-import { ISOLATED, startServer } from '../lib/http-server.mjs';
+import { inPage, openBlank, startBoth } from '../lib/site.mjs';
 
 const skip = await chromiumMissing();
 const IDS = [1, 5, 9, 23, 77];
 const shape = { n_layer: 6, d_model: 256, n_head: 8, n_kv_head: 2, d_ff: 1024, n_vocab: 6000, n_ctx: 64, tokenizer: 'none' };
-let browser, expected;
-const sites = {};
+let browser, expected, both;
 
 before(async () => {
   if (skip) return;
@@ -22,24 +20,15 @@ before(async () => {
   const model = await open(file, { context: 64 });
   expected = (await generate(model, IDS, { maxTokens: 10, ignoreEos: true })).result.tokens;
   await model.close();
-  const mounts = {
-    '/js-glue/': path.join(ROOT, 'js-glue'),
-    '/dist/': path.join(ROOT, 'dist'),
-    '/blank.html': Buffer.from('<!doctype html><title>blank</title>'),
-    '/model.gguf': file,
-  };
   browser = await startChromium();
-  for (const [name, headers] of Object.entries({ isolated: ISOLATED, plain: {} })) {
-    sites[name] = await startServer(mounts, { headers, faults: { '/blank.html': { headers: { 'Content-Type': 'text/html' } } } });
-  }
+  both = await startBoth(browser, { '/model.gguf': file });
 });
 after(async () => {
   await browser?.close();
-  for (const site of Object.values(sites)) await site.close();
+  await both?.close();
 });
 
-async function inPage([ids, worker]) {
-  const { explain, open: openModel } = await import('/js-glue/index.js');
+async function streamed({ explain, open: openModel }, ids, worker) {
   const root = await navigator.storage.getDirectory();
   const handle = await root.getFileHandle('model.gguf', { create: true });
   const writable = await handle.createWritable();
@@ -58,9 +47,8 @@ async function inPage([ids, worker]) {
 for (const name of ['isolated', 'plain']) {
   for (const worker of [true, false]) {
     test(`from the private file system, ${name} page, ${worker ? 'in a worker' : 'in the page'}`, { skip }, async (t) => {
-      const page = await browser.newPage();
-      await page.goto(`${sites[name].url}/blank.html`);
-      const out = await page.evaluate(inPage, [IDS, worker]);
+      const page = await openBlank(browser, both.sites[name]);
+      const out = await inPage(page, streamed, IDS, worker);
       await page.close();
       assert.deepEqual(out.tokens, expected);
       assert.ok(out.memory < out.size * 0.6, `${out.memory} of ${out.size}`);

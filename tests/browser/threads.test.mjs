@@ -2,46 +2,28 @@
 // strict Content-Security-Policy too, and explained where they are not.
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
-import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { open } from '../../js-glue/index.js';
 import { chromiumMissing, startChromium } from '../lib/chromium.mjs';
-import { BUNDLED, ROOT, generate } from '../lib/fixtures.mjs';
-import { ISOLATED, STRICT_CSP, startServer } from '../lib/http-server.mjs';
+import { BUNDLED, generate } from '../lib/fixtures.mjs';
+import { inPage, startBoth } from '../lib/site.mjs';
 
 const skip = await chromiumMissing();
-let browser, expected;
-const sites = {};
-const pages = {};
+let browser, expected, both, sites, pages;
 
 before(async () => {
   if (skip) return;
   const model = await open(BUNDLED, { context: 128, threads: 1 });
   expected = (await generate(model, 'In the beginning', { maxTokens: 16 })).result;
   await model.close();
-  const mounts = {
-    '/js-glue/': path.join(ROOT, 'js-glue'),
-    '/dist/': path.join(ROOT, 'dist'),
-    '/blank.html': Buffer.from('<!doctype html><title>blank</title>'),
-    '/model.gguf': BUNDLED,
-  };
   browser = await startChromium();
-  for (const [name, headers] of Object.entries({ isolated: { ...ISOLATED, ...STRICT_CSP }, plain: STRICT_CSP })) {
-    const faults = { '/blank.html': { headers: { 'Content-Type': 'text/html' } } };
-    sites[name] = await startServer(mounts, { headers, faults });
-    pages[name] = await browser.newPage();
-    await pages[name].goto(`${sites[name].url}/blank.html`);
-  }
+  both = await startBoth(browser, { '/model.gguf': BUNDLED });
+  ({ sites, pages } = both);
 });
 after(async () => {
   await browser?.close();
-  for (const site of Object.values(sites)) await site.close();
+  await both?.close();
 });
-
-/** Runs work(lineal, argument) in the page; page.evaluate is outside of the page's policy. */
-function inPage(page, work, argument = null) {
-  return page.evaluate(`(async () => (${work})(await import('/js-glue/index.js'), ${JSON.stringify(argument)}))()`);
-}
 
 /** How many workers live in the browser that this process started: threads of the system, so Linux only. */
 function workerCount() {

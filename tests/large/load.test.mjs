@@ -2,14 +2,13 @@
 // beside bare reads of the same file, and what JavaScript holds meanwhile.
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
-import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { modelFile } from '../bench/models.mjs';
 import { chromiumMissing, startChromium } from '../lib/chromium.mjs';
-import { ROOT } from '../lib/fixtures.mjs';
 import { watchHeap } from '../lib/heap.mjs';
-import { ISOLATED, startServer } from '../lib/http-server.mjs';
+import { ISOLATED } from '../lib/http-server.mjs';
+import { openBlank, startSite } from '../lib/site.mjs';
 
 const skip = await chromiumMissing();
 const MiB = 1 << 20;
@@ -36,17 +35,10 @@ before(async () => {
   if (skip) return;
   const file = modelFile('1B', 'Q8_0', (text) => process.stderr.write(`${text}\n`));
   ({ size } = fs.statSync(file));
-  site = await startServer(
-    {
-      '/js-glue/': path.join(ROOT, 'js-glue'), '/dist/': path.join(ROOT, 'dist'), '/m.gguf': file,
-      '/blank.html': Buffer.from('<!doctype html><title>blank</title>'), '/raw.js': Buffer.from(RAW),
-    },
-    { headers: ISOLATED, faults: { '/blank.html': { headers: { 'Content-Type': 'text/html' } } } },
-  );
+  site = await startSite({ '/m.gguf': file, '/raw.js': Buffer.from(RAW) }, { headers: ISOLATED });
   browser = await startChromium();
-  page = await browser.newPage();
+  page = await openBlank(browser, site);
   page.setDefaultTimeout(0);
-  await page.goto(`${site.url}/blank.html`);
   heap = await watchHeap(page);
 });
 after(async () => {

@@ -9,8 +9,8 @@ import { fileURLToPath } from 'node:url';
 import { probeHost } from '../../js-glue/index.js';
 import { installEngines } from '../bench/peers.mjs';
 import { chromiumMissing, startChromium } from '../lib/chromium.mjs';
-import { ROOT } from '../lib/fixtures.mjs';
-import { ISOLATED, startServer } from '../lib/http-server.mjs';
+import { ISOLATED } from '../lib/http-server.mjs';
+import { inPage, openBlank, startSite } from '../lib/site.mjs';
 import { CASES } from './big-model.mjs';
 
 const GIB = 2 ** 30;
@@ -87,25 +87,14 @@ for (const name of Object.keys(CASES)) {
 }
 
 test('5 GiB in Chromium', { skip: noRoom || (await chromiumMissing()) }, async (t) => {
-  const mounts = {
-    '/js-glue/': path.join(ROOT, 'js-glue'),
-    '/dist/': path.join(ROOT, 'dist'),
-    '/tests/': path.join(ROOT, 'tests'),
-    '/blank.html': Buffer.from('<!doctype html><title>blank</title>'),
-  };
-  const faults = { '/blank.html': { headers: { 'Content-Type': 'text/html' } } };
-  const site = await startServer(mounts, { headers: ISOLATED, faults });
+  const site = await startSite({}, { headers: ISOLATED });
   t.after(() => site.close());
   for (const name of Object.keys(CASES)) {
     const browser = await startChromium(); // of its own, for the high-water mark of its process
     try {
-      const page = await browser.newPage();
-      await page.goto(`${site.url}/blank.html`);
-      const out = await page.evaluate(`(async () => {
-        const lineal = await import('/js-glue/index.js');
-        const { runCase } = await import('/tests/large/big-model.mjs');
-        return runCase(lineal, ${JSON.stringify(name)}, ${JSON.stringify(OPTIONS)});
-      })()`);
+      const page = await openBlank(browser, site);
+      const run = async (lineal, ...args) => (await import('/tests/large/big-model.mjs')).runCase(lineal, ...args);
+      const out = await inPage(page, run, name, OPTIONS);
       check(t, name, { ...out, residentBytes: largestProcess() });
       assert.deepEqual(page.failures, []);
     } finally {

@@ -66,9 +66,10 @@ for (const [shape, quant] of CASES) {
         // Only what is shared is in the browser's count.
         if (options.threads !== 1) counted = await place.tabBytes();
       });
-      const got = await place.inPage((lib, measure, { url, options: chosen, look }) =>
-        measure(lib, url, { cache: false, ...chosen }, { whileOpen: globalThis[look] }),
-      { url: `/${shape}-${quant}.gguf`, options, look: `look_${shape}_${quant}_${options.context}`.replace('.', '_') });
+      const got = await place.inPage(async (lib, { url, options: chosen, look }) => {
+        const { planAndMeasure: measure } = await import('/tests/lib/plan-measured.mjs');
+        return measure(lib, url, { cache: false, ...chosen }, { whileOpen: globalThis[look] });
+      }, { url: `/${shape}-${quant}.gguf`, options, look: `look_${shape}_${quant}_${options.context}`.replace('.', '_') });
       check(t, `${shape} ${quant}, Chromium`, got, open === undefined ? undefined : open - atFirst, counted);
       if (counted !== undefined) {
         assert.ok(Math.abs(counted / got.measured.total - 1) < 0.05, `the browser counts ${counted} bytes`);

@@ -4,14 +4,14 @@
 // (bench/stream.mjs is for that).
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
-import path from 'node:path';
 import { after, before, test } from 'node:test';
 
 import { open } from '../../js-glue/index.js';
 import { modelFile, promptIds } from '../bench/models.mjs';
 import { chromiumMissing, startChromium } from '../lib/chromium.mjs';
-import { ROOT, generate, memoryLine } from '../lib/fixtures.mjs';
-import { ISOLATED, startServer } from '../lib/http-server.mjs';
+import { generate, memoryLine } from '../lib/fixtures.mjs';
+import { ISOLATED } from '../lib/http-server.mjs';
+import { openBlank, startSite } from '../lib/site.mjs';
 
 const skip = await chromiumMissing();
 const BUDGET = 400 * 2 ** 20;
@@ -33,17 +33,12 @@ before(async () => {
     await model.close();
   }
   if (skip) return;
-  const mounts = {
-    '/js-glue/': path.join(ROOT, 'js-glue'), '/dist/': path.join(ROOT, 'dist'),
-    '/blank.html': Buffer.from('<!doctype html><title>blank</title>'),
-    '/read.js': Buffer.from(READ),
-  };
+  const mounts = { '/read.js': Buffer.from(READ) };
   for (const name of Object.keys(MODELS)) mounts[`/${name.replaceAll(' ', '-')}.gguf`] = files[name];
-  site = await startServer(mounts, { headers: ISOLATED, faults: { '/blank.html': { headers: { 'Content-Type': 'text/html' } } } });
+  site = await startSite(mounts, { headers: ISOLATED });
   browser = await startChromium();
-  page = await browser.newPage();
+  page = await openBlank(browser, site);
   page.setDefaultTimeout(0);
-  await page.goto(`${site.url}/blank.html`);
 });
 after(async () => {
   await browser?.close();

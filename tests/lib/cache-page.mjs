@@ -5,7 +5,8 @@ import { open } from '../../js-glue/index.js';
 import { startKillable } from './chromium.mjs';
 import { ROOT, generate, temporary } from './fixtures.mjs';
 import { ggufBytes, tinyLlama } from './gguf-write.mjs';
-import { STRICT_CSP, startServer } from './http-server.mjs';
+import { STRICT_CSP } from './http-server.mjs';
+import { inPage, openBlank, startSite } from './site.mjs';
 
 /**
  * Returns { site, bytes, expected, page, start(), kill(), close(), visit(), inPage(), openInPage(), sent() }.
@@ -19,17 +20,10 @@ export async function startCachePages(name, { prelude = '' } = {}) {
   await model.close();
   const profile = temporary(name);
   fs.mkdirSync(profile, { recursive: true });
-  const glue = path.join(ROOT, 'js-glue');
-  const worker = Buffer.from(`${prelude};\n${fs.readFileSync(path.join(glue, 'worker.js'), 'utf8')}`);
-  const site = await startServer(
-    {
-      '/js-glue/': glue,
-      ...(prelude ? { '/js-glue/worker.js': worker } : {}),
-      '/dist/': path.join(ROOT, 'dist'),
-      '/blank.html': Buffer.from('<!doctype html><title>blank</title>'),
-      '/m.gguf': bytes,
-    },
-    { headers: STRICT_CSP, faults: { '/blank.html': { headers: { 'Content-Type': 'text/html' } } } },
+  const worker = Buffer.from(`${prelude};\n${fs.readFileSync(path.join(ROOT, 'js-glue/worker.js'), 'utf8')}`);
+  const site = await startSite(
+    { ...(prelude ? { '/js-glue/worker.js': worker } : {}), '/m.gguf': bytes },
+    { headers: STRICT_CSP },
   );
   const pages = {
     site,
@@ -41,11 +35,7 @@ export async function startCachePages(name, { prelude = '' } = {}) {
       pages.browser = await startKillable(profile);
       pages.page = await pages.visit();
     },
-    async visit() {
-      const opened = await pages.browser.newPage();
-      await opened.goto(`${site.url}/blank.html`);
-      return opened;
-    },
+    visit: () => openBlank(pages.browser, site),
     kill: () => pages.browser.kill(),
     async close() {
       await pages.browser?.close();
@@ -53,9 +43,7 @@ export async function startCachePages(name, { prelude = '' } = {}) {
     },
     sent: () => site.stats('/m.gguf').bytes,
     /** Runs work(lineal, url, argument) in the page. */
-    inPage: (work, argument, where = pages.page) =>
-      where.evaluate(`(async () => (${work})(await import('/js-glue/index.js'), new URL('/m.gguf', location.href).href,
-        ${JSON.stringify(argument)}))()`),
+    inPage: (work, argument, where = pages.page) => inPage(where, work, `${site.url}/m.gguf`, argument),
     /** Opens the model: { tokens, from, warnings, syncRead, ms }, or { error }. */
     openInPage: (options = {}, where = pages.page, file = '/m.gguf') =>
       pages.inPage(async ({ open: openModel }, _url, [address, more]) => {

@@ -1,5 +1,7 @@
 // llama.cpp as a reference, through the prebuilt binaries of node-llama-cpp:
 // the whole next-token distribution after each token of a sequence.
+import assert from 'node:assert/strict';
+import path from 'node:path';
 
 let llamaPromise;
 
@@ -26,12 +28,30 @@ export async function disposeOracle() {
 }
 
 /**
+ * The oracle, and what `read` finds in llama.cpp's sources: { oracle, found, skip }. skip: why the two cannot be
+ * had, or false; with CI set they must be there.
+ * @template T @param {() => T[]} read
+ */
+export async function oracleAndSources(read) {
+  const oracle = await loadOracle();
+  let skip = oracle ? false : 'node-llama-cpp is not installed for this machine';
+  /** @type {T[]} */ let found = [];
+  try {
+    found = read();
+  } catch (error) {
+    skip ||= `llama.cpp's sources cannot be unpacked: ${error.message.split('\n')[0]}`;
+  }
+  if (skip && process.env.CI) throw new Error(skip);
+  return { oracle, found, skip };
+}
+
+/**
  * Natural log-probabilities, Float64Array [n_vocab], after each of the ids.
  * f32 KV cache, no flash attention, one token batch: the plainest arithmetic.
  */
-export async function oracleLogprobs(oracle, path, ids, { context = 128 } = {}) {
+export async function oracleLogprobs(oracle, modelPath, ids, { context = 128 } = {}) {
   const model = await oracle.llama.loadModel({
-    modelPath: path, gpuLayers: 0, useMmap: false, ignoreMemorySafetyChecks: true, checkTensors: false,
+    modelPath, gpuLayers: 0, useMmap: false, ignoreMemorySafetyChecks: true, checkTensors: false,
   });
   try {
     const ctx = await model.createContext({
@@ -55,9 +75,9 @@ export async function oracleLogprobs(oracle, path, ids, { context = 128 } = {}) 
  * {vector, ids}: the pooled embedding of a text as llama.cpp gives it (not normalised),
  * and the tokens that it is of.
  */
-export async function oracleEmbedding(oracle, path, text) {
+export async function oracleEmbedding(oracle, modelPath, text) {
   const model = await oracle.llama.loadModel({
-    modelPath: path, gpuLayers: 0, useMmap: false, ignoreMemorySafetyChecks: true, checkTensors: false,
+    modelPath, gpuLayers: 0, useMmap: false, ignoreMemorySafetyChecks: true, checkTensors: false,
   });
   try {
     const ctx = await model.createEmbeddingContext({ contextSize: 256, batchSize: 256, threads: 1, ignoreMemorySafetyChecks: true });
@@ -71,10 +91,11 @@ export async function oracleEmbedding(oracle, path, text) {
 }
 
 /**
- * Compares our tokenizer with llama.cpp's on one file: calls check({ compare, specials, model, ours }) and closes
- * both. compare(text, parseSpecial) is false where the ids differ; specials are texts of special tokens.
+ * Compares our tokenizer with llama.cpp's on one file: calls work({ check, specials, bos, model, ours }) and closes
+ * both. check(text, parseSpecial) fails with the shortest part of the text whose ids differ; specials are texts of
+ * special tokens, bos is what begins every text.
  */
-export async function withTokenizers(oracle, file, openTokenizer, check) {
+export async function withTokenizers(oracle, file, openTokenizer, work) {
   const model = await oracle.llama.loadModel({ modelPath: file, vocabOnly: true });
   const ours = await openTokenizer(file, { worker: false });
   try {
@@ -88,7 +109,13 @@ export async function withTokenizers(oracle, file, openTokenizer, check) {
       const got = await ours.encode(text, { addSpecial: false, parseSpecial });
       return got.length === wanted.length && wanted.every((id, i) => id === got[i]);
     };
-    await check({ compare, specials: specials.length ? specials : ['<s>'], model, ours });
+    const check = async (text, parseSpecial) => {
+      if (await compare(text, parseSpecial)) return;
+      const least = await shrink(text, async (part) => !await compare(part, parseSpecial));
+      assert.fail(`${path.basename(file)}: ${JSON.stringify(least)} (of ${JSON.stringify(text)}), parseSpecial ${parseSpecial}`);
+    };
+    const bos = model.tokens.shouldPrependBosToken ? [model.tokens.bos] : [];
+    await work({ check, specials: specials.length ? specials : ['<s>'], bos, model, ours });
   } finally {
     await ours.close();
     await model.dispose();

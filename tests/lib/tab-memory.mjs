@@ -1,10 +1,9 @@
 // What the browser and the system say that a tab takes, beside what its models say.
 import fs from 'node:fs';
-import path from 'node:path';
 
 import { startChromium } from './chromium.mjs';
-import { ROOT } from './fixtures.mjs';
-import { ISOLATED, startServer } from './http-server.mjs';
+import { ISOLATED } from './http-server.mjs';
+import { inPage, openBlank, startSite } from './site.mjs';
 
 // Without it the page's own measurement waits for an idle moment, up to 20 s.
 const EAGER_MEASURE = ['--enable-blink-features=ForceEagerMeasureMemory'];
@@ -12,24 +11,16 @@ const EAGER_MEASURE = ['--enable-blink-features=ForceEagerMeasureMemory'];
 /**
  * A browser with one page that is cross-origin isolated, on a server with the modules and these mounts.
  * Returns {page, server, inPage(work, argument), rendererBytes(), tabBytes(), close()}; work gets the module
- * lineal, planAndMeasure, the argument, and must need nothing else from outside.
+ * lineal and the argument, and must need nothing else from outside.
  */
 export async function startPage(mounts) {
-  const server = await startServer({
-    '/js-glue/': path.join(ROOT, 'js-glue'),
-    '/dist/': path.join(ROOT, 'dist'),
-    '/tests/lib/': path.join(ROOT, 'tests/lib'),
-    '/blank.html': Buffer.from('<!doctype html><title>blank</title>'),
-    ...mounts,
-  }, { headers: ISOLATED });
+  const server = await startSite(mounts, { headers: ISOLATED });
   const browser = await startChromium({ args: EAGER_MEASURE });
-  const page = await browser.newPage();
-  await page.goto(`${server.url}/blank.html`);
+  const page = await openBlank(browser, server);
   return {
     page,
     server,
-    inPage: (work, argument) => page.evaluate(`(async () => (${work})(await import('/js-glue/index.js'),
-      (await import('/tests/lib/plan-measured.mjs')).planAndMeasure, ${JSON.stringify(argument)}))()`),
+    inPage: (work, argument) => inPage(page, work, argument),
     /** Of the page's process, without files that are mapped; undefined where the system does not tell. */
     async rendererBytes() {
       const session = await browser.context.browser()?.newBrowserCDPSession();

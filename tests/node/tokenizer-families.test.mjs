@@ -9,7 +9,7 @@ import { openTokenizer } from '../../js-glue/index.js';
 import { temporary } from '../lib/fixtures.mjs';
 import { byteToBpeCharacter, ggufBytes, random } from '../lib/gguf-write.mjs';
 import { llamaPreNames } from '../lib/llama-sources.mjs';
-import { disposeOracle, loadOracle, shrink, withTokenizers } from '../lib/oracle.mjs';
+import { disposeOracle, oracleAndSources, withTokenizers } from '../lib/oracle.mjs';
 import { randomSource, randomText } from '../lib/texts.mjs';
 
 const TEXTS = process.env.LINEAL_QUICK ? 100 : 1000;
@@ -28,15 +28,7 @@ const FAMILIES = [
   'exaone-moe', 'minicpm5', 'superbpe', 'granite-embed-multi-97m', 'jais-2', 'afmoe', 'laguna',
 ].map((names) => names.split(' '));
 
-const oracle = await loadOracle();
-let skip = oracle ? false : 'node-llama-cpp is not installed for this machine';
-let known = [];
-try {
-  known = llamaPreNames();
-} catch (error) {
-  skip ||= `llama.cpp's sources cannot be unpacked: ${error.message.split('\n')[0]}`;
-}
-if (skip && process.env.CI) throw new Error(skip);
+const { oracle, found: known, skip } = await oracleAndSources(llamaPreNames);
 after(disposeOracle);
 
 const isContinuation = (byte) => byte >= 0x80 && byte < 0xc0;
@@ -115,15 +107,11 @@ for (const [index, family] of FAMILIES.entries()) {
     for (const pre of family) {
       const count = pre === family[0] ? TEXTS : 20;
       const file = write(pre, pre === family[0] ? LARGE : SMALL);
-      await withTokenizers(oracle, file, openTokenizer, async ({ compare, model, ours }) => {
+      await withTokenizers(oracle, file, openTokenizer, async ({ check, bos, model, ours }) => {
         const pick = randomSource(300 + index);
         for (let i = 0; i < count; i++) {
-          const text = i % 3 ? mixture(pick) : randomText(pick, ['<tool>', '<|im_start|>', ' <mask>']);
-          if (await compare(text, i % 5 === 0)) continue;
-          const least = await shrink(text, async (part) => !await compare(part, i % 5 === 0));
-          assert.fail(`${pre}: ${JSON.stringify(least)} (of ${JSON.stringify(text)})`);
+          await check(i % 3 ? mixture(pick) : randomText(pick, ['<tool>', '<|im_start|>', ' <mask>']), i % 5 === 0);
         }
-        const bos = model.tokens.shouldPrependBosToken ? [model.tokens.bos] : [];
         assert.deepEqual([...await ours.encode('ab')], [...bos, ...model.tokenize('ab')], pre);
       });
       fs.rmSync(file);

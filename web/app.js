@@ -176,7 +176,8 @@ function showPlan(explanation) {
     ['Peak memory', size(total)],
     ...(input('memory').value && explanation.limit_bytes !== null ? [['Allowed', size(explanation.limit_bytes)]] : []),
     ['To fetch', size(stored)], ['Context', `${count(explanation.context)} tokens`],
-    ['Tensors', `${count(explanation.tensors.length)}`], ['Types', types], ['Build', explanation.module === 'simd128' ? 'base' : explanation.module],
+    ['Tensors', `${count(explanation.tensors.length)}`], ['Types', types], ['Build', explanation.module],
+    ['Threads', `${explanation.threads}`],
   ];
   $('facts').replaceChildren(...facts.map(([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value))));
 
@@ -202,11 +203,18 @@ function showPlan(explanation) {
     const saving = s.saves_bytes > 0 ? `saves ${size(s.saves_bytes)}, ` : '';
     return `${s.text} (${saving}${s.sufficient ? 'enough' : 'not enough alone'})`;
   }));
-  list('warnings', explanation.warnings.map((warning) => warning.text));
+  showWarnings(explanation);
 
   $('tensor-count').textContent = `(${count(explanation.tensors.length)})`;
   $('plan-text').textContent = explanation.text;
   showTensors();
+}
+
+/** @param {Explanation} explanation */
+function showWarnings({ warnings, threads_reason: reason }) {
+  const isHttp = reason.code === 'NOT_ISOLATED' && !isSecureContext;
+  list('warnings', warnings.map(({ code, text }) =>
+    (code === 'ONE_THREAD' && isHttp ? `${text}: that takes https, or the name localhost` : text)));
 }
 
 /** @param {string} id @param {string[]} texts */
@@ -273,7 +281,7 @@ async function load() {
     refresh();
     await model.loaded;
     $('load-status').textContent = `Loaded ${wanted.name}`;
-    list('warnings', model.explanation.warnings.map((warning) => warning.text));
+    showWarnings(model.explanation);
   } catch (error) {
     const failed = model;
     model = null;

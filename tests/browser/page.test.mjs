@@ -5,6 +5,7 @@ import fs from 'node:fs';
 import { after, afterEach, before, beforeEach, test } from 'node:test';
 import { open } from '../../js-glue/index.js';
 import { chromiumMissing, startChromium } from '../lib/chromium.mjs';
+import { drive } from '../lib/demo-page.mjs';
 import { BUNDLED, ROOT, generate, temporary } from '../lib/fixtures.mjs';
 import { ggufBytes, tinyLlama, writeSparse } from '../lib/gguf-write.mjs';
 import { ISOLATED, STRICT_CSP, startServer } from '../lib/http-server.mjs';
@@ -15,6 +16,8 @@ const MODEL = '/web/models/kjv-2.6m-Q4_K_M.gguf';
 const MiB = 1 << 20;
 
 let server, browser, page, expected, big;
+/** What a user does on the page of the test. */
+let state, text, settled, load, run;
 
 before(async () => {
   if (skip) return;
@@ -48,6 +51,7 @@ beforeEach(async () => {
   if (skip) return;
   server.reset();
   page = await browser.newPage();
+  ({ state, text, settled, load, run } = drive(page));
   // Models that earlier tests downloaded would come from the cache.
   const session = await page.context().newCDPSession(page);
   await session.send('Storage.clearDataForOrigin', { origin: server.url, storageTypes: 'all' });
@@ -61,35 +65,14 @@ afterEach(async () => {
 
 // --- what a user does -------------------------------------------------------------
 
-const state = (name, timeout = 30_000) =>
-  page.waitForFunction((wanted) => document.body.dataset.state === wanted, name, { timeout });
-const text = (selector) => page.locator(selector).innerText();
-
 async function visit(path = '/web/') {
   await page.goto(server.url + path);
-  await page.waitForFunction(() => !['starting', 'planning'].includes(document.body.dataset.state));
+  await settled();
 }
 async function explainUrl(url) {
   await page.fill('#url', url);
   await page.click('#use-url');
   await page.waitForFunction(() => document.body.dataset.state !== 'planning');
-}
-async function load() {
-  await page.click('#load');
-  await page.waitForFunction(() => document.body.dataset.state !== 'loading');
-}
-/** Generates and returns {ids, prompt, text, finish}. */
-async function run({ prompt = PROMPT, maxTokens = 24 } = {}) {
-  await page.fill('#prompt', prompt);
-  await page.fill('#max-tokens', String(maxTokens));
-  await page.click('#generate');
-  await page.waitForFunction(() => document.body.dataset.state === 'ready' && document.querySelector('#stat-finish').dataset.reason);
-  const ids = async (selector) => (await page.locator(selector).textContent()).split(' ').filter(Boolean).map(Number);
-  return {
-    ids: await ids('#token-ids'), prompt: await ids('#prompt-ids'),
-    text: await page.locator('#output-text').textContent(),
-    finish: await page.locator('#stat-finish').getAttribute('data-reason'),
-  };
 }
 function assertQuiet() {
   const loud = page.messages.filter((m) => ['error', 'warning'].includes(m.type));
@@ -103,14 +86,17 @@ async function assertError(code) {
   assert.ok((await text('#error-message')).length > 10);
   assert.ok((await text('#error-remedy')).length > 5, 'a remedy is shown');
 }
-async function assertNextLoadWorks() {
-  await page.click('#use-bundled');
-  await state('planned').catch(() => state('ready'));
+/** The chosen model, which is the bundled one, loads and generates. */
+async function assertLoads() {
   await load();
   await state('ready');
   assert.ok(await page.locator('#error').isHidden());
-  const { ids } = await run({ maxTokens: 4 });
-  assert.deepEqual(ids, expected.tokens.slice(0, 4));
+  assert.deepEqual((await run({ maxTokens: 4 })).ids, expected.tokens.slice(0, 4));
+}
+async function assertNextLoadWorks() {
+  await page.click('#use-bundled');
+  await state('planned').catch(() => state('ready'));
+  await assertLoads();
 }
 
 // --- the main path -----------------------------------------------------------------
@@ -284,9 +270,7 @@ test('an HTML page first, then the real file at the same address', { skip }, asy
   await assertError(['SOURCE_NOT_A_MODEL', 'NOT_GGUF']);
   delete server.faults['/other/model.gguf'];
   await explainUrl(`${server.url}/other/model.gguf`);
-  await load();
-  await state('ready');
-  assert.deepEqual((await run({ maxTokens: 4 })).ids, expected.tokens.slice(0, 4));
+  await assertLoads();
 });
 
 test('a connection cut in mid-download: an error, and loading again works', { skip }, async () => {
@@ -297,9 +281,7 @@ test('a connection cut in mid-download: an error, and loading again works', { sk
   await assertError(['NETWORK', 'SOURCE_TRUNCATED', 'SOURCE_CHANGED', 'HTTP_RANGE', 'GGUF_TRUNCATED']);
   delete server.faults['/other/model.gguf'];
   await explainUrl(`${server.url}/other/model.gguf`);
-  await load();
-  await state('ready');
-  assert.deepEqual((await run({ maxTokens: 4 })).ids, expected.tokens.slice(0, 4));
+  await assertLoads();
 });
 
 test('Cancel aborts a slow load, progress never passes 100 %, and the next load works', { skip }, async () => {
@@ -404,6 +386,8 @@ test('a page that is not isolated works too', { skip }, async () => {
     await page.goto(`${plain.url}/web/`);
     assert.equal(await page.evaluate(() => globalThis.crossOriginIsolated), false);
     await state('planned');
+    assert.match(await text('#facts'), /^Threads\s+1$/m);
+    assert.match(await text('#warnings'), /^running on 1 thread, because the page is not cross-origin isolated$/m);
     await load();
     await state('ready');
     assert.deepEqual((await run({ maxTokens: 8 })).ids, expected.tokens.slice(0, 8));

@@ -1,27 +1,15 @@
 // The server of the demo page: what it serves, and what it must not.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import http from 'node:http';
 import { after, before, test } from 'node:test';
-import { ROOT } from '../lib/fixtures.mjs';
+import { startDemoSite } from '../lib/demo-site.mjs';
 
-let child, port;
+let site, port;
 before(async () => {
-  child = spawn(process.execPath, ['scripts/serve.mjs', '--port', '0', '--host', '127.0.0.1'], {
-    cwd: ROOT,
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
-  port = await new Promise((resolve, reject) => {
-    let out = '';
-    child.stdout.on('data', (data) => {
-      out += data;
-      const match = /:(\d+)\/web\//.exec(out);
-      if (match) resolve(Number(match[1]));
-    });
-    child.on('exit', (code) => reject(new Error(`it ended with code ${code}`)));
-  });
+  site = await startDemoSite();
+  ({ port } = site);
 });
-after(() => child.kill());
+after(() => site?.close());
 
 /** As written: fetch would tidy the path up first. */
 const get = (path) =>

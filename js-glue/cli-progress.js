@@ -3,29 +3,63 @@
 
 /** @typedef {import('./index.d.ts').Progress | import('./index.d.ts').PrefillProgress} Progress */
 
-const BAR_CELLS = 24;
+/** How long the bar may be; where it is narrow the numbers count more. */
+const BARS = [24, 16, 8, 4];
 const LABEL_CELLS = 8;
+
+const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+
+/** @param {number} bytes */
+function unitOf(bytes) {
+  let unit = 0;
+  for (; bytes >= 1024 && unit < UNITS.length - 1; unit++) bytes /= 1024;
+  return unit;
+}
+
+/** Without the unit. @param {number} bytes @param {number} unit */
+const inUnit = (bytes, unit) => (bytes / 1024 ** unit).toFixed([0, 1, 1, 2, 2][unit]);
 
 /** @param {number} bytes */
 function size(bytes) {
-  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
-  let unit = 0;
-  for (; bytes >= 1024 && unit < units.length - 1; unit++) bytes /= 1024;
-  return `${unit === 0 ? bytes : bytes.toFixed(1)} ${units[unit]}`;
+  const unit = unitOf(bytes);
+  return `${inUnit(bytes, unit)} ${UNITS[unit]}`;
 }
+
+/** @param {number} part bytes @param {number} whole */
+const sizeOf = (part, whole) => `${inUnit(part, unitOf(whole))} of ${size(whole)}`;
 
 /** @param {number} ms */
 function duration(ms) {
   const s = Math.ceil(ms / 1000);
   if (s < 60) return `${s} s`;
   const m = Math.floor(s / 60);
-  return m < 60 ? `${m} min ${s % 60} s` : `${Math.floor(m / 60)} h ${m % 60} min`;
+  if (m < 60) return `${m} min ${s % 60} s`;
+  const h = Math.floor(m / 60);
+  return h < 24 ? `${h} h ${m % 60} min` : `${Math.floor(h / 24)} d ${h % 24} h`;
 }
 
-/** @param {number} share 0 to 1 */
-function bar(share) {
-  const full = Math.floor(share * BAR_CELLS);
-  return `[${'#'.repeat(full)}${'.'.repeat(BAR_CELLS - full)}] ${String(Math.floor(share * 100)).padStart(3)} %`;
+/** @param {number} share 0 to 1 @param {number} cells */
+function bar(share, cells) {
+  const full = Math.floor(share * cells);
+  return `[${'#'.repeat(full)}${'.'.repeat(cells - full)}]`;
+}
+
+/**
+ * What may be told beside the bar: all there is to tell, then less and less of it.
+ * @param {Progress} progress
+ * @returns {string[]}
+ */
+function tellings(progress) {
+  const { phase, loaded, total } = progress;
+  if (phase === 'prefill') return [`${loaded} of ${total} tokens`, ''];
+  const { from, bytesPerSecond, remainingMs } = progress;
+  const amount = loaded > 0 ? (total ? sizeOf(loaded, total) : size(loaded)) : '';
+  const origin = from === 'cache' ? 'from the cache' : '';
+  const rate = bytesPerSecond ? `${size(Math.round(bytesPerSecond))}/s` : '';
+  const left = remainingMs ? `${duration(remainingMs)} left` : '';
+  return [[amount, origin, rate, left], [amount, rate, left], [amount, left], [left || amount], []].map((parts) =>
+    parts.filter(Boolean).join(', '),
+  );
 }
 
 /**
@@ -36,20 +70,17 @@ function bar(share) {
 export function progressText(progress, columns) {
   const { phase, loaded, total } = progress;
   const label = phase.padEnd(LABEL_CELLS);
-  const parts = [];
-  if (progress.phase === 'prefill') {
-    parts.push(`${loaded} of ${total} tokens`);
-  } else {
-    if (loaded > 0) parts.push(total ? `${size(loaded)} of ${size(total)}` : size(loaded));
-    if (progress.from === 'cache') parts.push('from the cache');
-    if (progress.bytesPerSecond) parts.push(`${size(Math.round(progress.bytesPerSecond))}/s`);
-    if (progress.remainingMs) parts.push(`${duration(progress.remainingMs)} left`);
+  const share = total ? loaded / total : undefined;
+  const percent = share === undefined ? '' : `${String(Math.floor(share * 100)).padStart(3)} %`;
+  for (const told of tellings(progress)) {
+    const lines =
+      share === undefined
+        ? [`${label} ${told}`]
+        : BARS.map((cells) => `${label} ${bar(share, cells)} ${percent}  ${told}`);
+    const fits = lines.find((line) => line.trimEnd().length <= columns);
+    if (fits !== undefined) return fits.trimEnd();
   }
-  const text = parts.join(', ');
-  const whole = total ? `${label} ${bar(loaded / total)}  ${text}` : `${label} ${text}`;
-  // Where it is narrow the numbers count more than the picture.
-  const fits = whole.length <= columns ? whole : `${label} ${text}`;
-  return fits.slice(0, Math.max(columns, 0)).trimEnd();
+  return `${label} ${percent}`.slice(0, Math.max(columns, 0)).trimEnd();
 }
 
 /**
@@ -61,21 +92,24 @@ export function progressLine(values, stream = process.stderr) {
   const shown = stream.isTTY === true && !values.quiet;
   let width = 0;
   let over = false;
+  // The last column is left free: some terminals go on in the next line.
+  const room = () => Math.max((stream.columns || 80) - 1, 0);
   /** @param {string} text */
   const show = (text) => {
     if (!shown || over) return;
-    stream.write(`\r${text.padEnd(width)}`);
-    width = text.length;
+    const line = text.slice(0, room());
+    // What is wiped of the line before is no more than there is room for now.
+    stream.write(`\r${line.padEnd(Math.min(width, room()))}`);
+    width = line.length;
   };
   return {
     show,
     /** @param {Progress} progress */
     update(progress) {
-      // The last column is left free: some terminals go on in the next line.
-      show(progressText(progress, (stream.columns || 80) - 1));
+      show(progressText(progress, room()));
     },
     clear() {
-      if (width > 0) stream.write(`\r${' '.repeat(width)}\r`);
+      if (width > 0) stream.write(`\r${' '.repeat(Math.min(width, room()))}\r`);
       width = 0;
     },
     /** As clear; nothing is shown any more. */

@@ -165,16 +165,69 @@ test('a split model over each kind of source equals the whole one', { skip }, as
 
 // --- the bar ------------------------------------------------------------------------------------
 
-test('the bar: bytes, rate, time left; never wider than the terminal', () => {
-  const progress = { phase: 'weights', loaded: 45 * 2 ** 20, total: 90 * 2 ** 20, bytesPerSecond: 2 ** 20, remainingMs: 45_000 };
-  assert.equal(progressText(progress, 100), 'weights  [############............]  50 %  45.0 MiB of 90.0 MiB, 1.0 MiB/s, 45 s left');
-  assert.equal(progressText(progress, 60), 'weights  45.0 MiB of 90.0 MiB, 1.0 MiB/s, 45 s left');
-  assert.equal(progressText(progress, 20).length, 20);
-  assert.match(progressText({ ...progress, loaded: progress.total, remainingMs: 0 }, 100), /\[#{24}\] 100 % {2}90\.0 MiB of 90\.0 MiB, 1\.0 MiB\/s$/);
-  assert.match(progressText({ ...progress, remainingMs: 3_725_000 }, 100), /1 h 2 min left/);
+const MiB = 2 ** 20;
+const half = { phase: 'weights', loaded: 45 * MiB, total: 90 * MiB };
+const rated = { ...half, bytesPerSecond: MiB, remainingMs: 45_000 };
+
+test('the bar: bytes, rate, time left', () => {
+  assert.equal(progressText(rated, 100), 'weights  [############............]  50 %  45.0 of 90.0 MiB, 1.0 MiB/s, 45 s left');
+  assert.match(progressText({ ...rated, loaded: rated.total, remainingMs: 0 }, 100), /\[#{24}\] 100 % {2}90\.0 of 90\.0 MiB, 1\.0 MiB\/s$/);
+  assert.match(progressText({ ...rated, remainingMs: 3_725_000 }, 100), /1 h 2 min left/);
+  assert.match(progressText({ ...half, loaded: 300_000 }, 100), /0\.3 of 90\.0 MiB$/);
+  assert.match(progressText({ ...half, total: 5 * 2 ** 30 }, 100), /0\.04 of 5\.00 GiB$/);
   assert.equal(progressText({ phase: 'compile', loaded: 0, total: undefined }, 80), 'compile');
   assert.equal(progressText({ phase: 'header', loaded: 262_144, total: undefined }, 80), 'header   256.0 KiB');
   assert.match(progressText({ phase: 'prefill', loaded: 3, total: 4 }, 80), /^prefill {2}\[#{18}\.{6}\] {2}75 % {2}3 of 4 tokens$/);
+});
+
+test('the bar is there at any width from 40 columns, and what counts more is left out later', () => {
+  assert.equal(progressText(half, 39), 'weights  [##..]  50 %  45.0 of 90.0 MiB');
+  assert.equal(progressText(rated, 39), 'weights  [####....]  50 %  45 s left');
+  assert.equal(progressText(rated, 59), 'weights  [####....]  50 %  45.0 of 90.0 MiB, 45 s left');
+  assert.equal(progressText({ ...rated, from: 'cache' }, 79), 'weights  [##..]  50 %  45.0 of 90.0 MiB, from the cache, 1.0 MiB/s, 45 s left');
+  const sizes = [0, 1, 1023, 1024, 10_000_000, 1023.96 * MiB, 2 ** 30, 2 ** 40];
+  const usual = [90 * MiB, 4.7 * 2 ** 30];
+  for (const total of [...usual, 1, 1023.9 * MiB, 2 ** 42]) {
+    for (const loaded of [...sizes.filter((bytes) => bytes < total), total]) {
+      for (const remainingMs of [undefined, 0, 900, 45_000, 3_599_000, 3_599_000_000]) {
+        for (const bytesPerSecond of remainingMs === undefined ? [undefined, MiB] : [1000, 1023 * MiB]) {
+          for (const from of [undefined, 'cache', 'network']) {
+            const progress = { phase: 'weights', loaded, total, bytesPerSecond, remainingMs, from };
+            for (const columns of [40, 41, 60, 79, 80, 81, 120, 200]) {
+              const line = progressText(progress, columns - 1);
+              assert.match(line, /^weights {2}\[#*\.*\] +\d+ %/, JSON.stringify(progress));
+              assert.ok(line.length < columns, `${columns}: ${line}`);
+              if (remainingMs) assert.match(line, / left$/, `${columns}: ${JSON.stringify(progress)}`);
+              else if (loaded > 0 && (columns >= 60 || usual.includes(total))) assert.match(line, / of /, `${columns}: ${JSON.stringify(progress)}`);
+              if (columns >= 120) assert.equal(line.includes('/s'), bytesPerSecond !== undefined, line);
+            }
+          }
+        }
+      }
+    }
+  }
+  for (const [loaded, total] of [[3, 4], [1000, 16384], [100_000, 131_072]]) {
+    for (const columns of [40, 60, 80, 120]) {
+      const line = progressText({ phase: 'prefill', loaded, total }, columns - 1);
+      assert.match(line, /^prefill {2}\[#*\.*\] +\d+ %/);
+      assert.ok(line.length < columns, `${columns}: ${line}`);
+    }
+  }
+  // Narrower than that it is cut, and does not go on in the next line.
+  for (let columns = 1; columns < 40; columns++) assert.ok(progressText(rated, columns - 1).length < columns);
+});
+
+test('no line is longer than the terminal, though the terminal becomes narrower', () => {
+  const out = [];
+  const stream = { isTTY: true, columns: 120, write: (text) => out.push(text) };
+  const line = progressLine({}, stream);
+  line.update({ ...rated, from: 'cache' });
+  assert.ok(out[0].length > 80);
+  stream.columns = 60;
+  line.update(rated);
+  line.show('x'.repeat(100));
+  line.clear();
+  for (const text of out.slice(1)) for (const part of text.split('\r')) assert.ok(part.length < 60, text);
 });
 
 test('the line is written for people only, and leaves nothing behind', () => {

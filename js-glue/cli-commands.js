@@ -7,6 +7,7 @@ import { OutputFile } from './cli-output.js';
 import { profileJson, profileText, writeTrace } from './cli-profile.js';
 import { progressLine } from './cli-progress.js';
 import { LinealError, explain, inspect, memoryMap, open, openTokenizer } from './index.js';
+import { memoryRows } from './memory-map.js';
 import { checkPrompt, checkSequence, generateSettings } from './options.js';
 
 /** @typedef {Record<string, any>} Values */
@@ -47,7 +48,7 @@ const DEFAULT_CONTEXT = 2048;
 /** @type {Record<string, Command>} */
 export const COMMANDS = {
   explain: {
-    usage: 'MODEL [--context N] [--memory SIZE] [--map]',
+    usage: 'MODEL [--context N|max] [--memory SIZE] [--map]',
     summary: 'Where each byte would live, and whether the model fits; reads the header only.',
     options: ['map', ...PLAN],
     run: runExplain,
@@ -99,7 +100,7 @@ export const COMMANDS = {
     run: runEmbed,
   },
   perplexity: {
-    usage: 'MODEL --file TEXT [--context N]',
+    usage: 'MODEL --file FILE [--context N|max]',
     summary: 'Perplexity of a text: chunks of N tokens, BOS first, the second half of each scored.',
     options: ['file', ...PLAN],
     required: ['file'],
@@ -205,8 +206,9 @@ async function openModel(source, values, signal, more = {}, line = progressLine(
 /** @type {Command['run']} */
 async function runExplain(source, values, signal) {
   const { text, ...explanation } = await explain(source, planOptions(values, signal));
-  if (values.json) printJson(explanation);
-  else {
+  if (values.json) {
+    printJson(values.map ? { ...explanation, map: memoryRows({ ...explanation, text }) } : explanation);
+  } else {
     process.stdout.write(text.endsWith('\n') ? text : `${text}\n`);
     if (values.map) process.stdout.write(`\n${memoryMap({ ...explanation, text })}`);
   }

@@ -87,7 +87,7 @@ export const OPTIONS = {
   context: {
     type: 'string',
     short: 'c',
-    value: 'N',
+    value: 'N|max',
     parse: context,
     help: "context in tokens, or max: the largest that fits (default: the model's own, at most 2048)",
   },
@@ -112,9 +112,9 @@ export const OPTIONS = {
     multiple: true,
     value: 'GLOB=FORM',
     parse: rule,
-    help: 'hold the tensors of such names in that form; may be repeated, the first that fits counts',
+    help: 'hold the tensors of such names in that form (* and ? stand for others; inspect lists them); may be repeated, the first that fits counts',
   },
-  map: { type: 'boolean', help: 'a picture of linear memory too' },
+  map: { type: 'boolean', help: 'a picture of linear memory too; with --json its rows, as map' },
   stream: {
     type: 'string',
     value: 'MODE',
@@ -236,9 +236,9 @@ export const OPTIONS = {
   },
   threads: {
     type: 'string',
-    value: 'N',
+    value: 'N|auto',
     parse: threads,
-    help: 'threads that compute, or auto (default auto; never more than the machine has)',
+    help: 'threads that compute (default auto; never more than the machine has)',
   },
 };
 

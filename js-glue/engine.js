@@ -8,6 +8,7 @@ import { FIRST_READ_BYTES, Loader } from './loader.js';
 import { LoadClock, Profiler } from './profile.js';
 import { openSource } from './source.js';
 import { sums } from './memory-map.js';
+import { withNearestNames } from './tensor-names.js';
 import { TextStream, decodeText } from './text.js';
 import { Threads } from './threads.js';
 import { nextTurn } from './turn.js';
@@ -56,7 +57,7 @@ export class Engine {
   /** @type {boolean | undefined} whether the tokenizer puts a space before a text */ #spacePrefix;
 
   /**
-   * @param {Core} core @param {Loader} loader @param {string} moduleName @param {HostCapabilities} host
+   * @param {Core} core @param {Loader} loader @param {import('./options.js').ModuleName} moduleName @param {HostCapabilities} host
    * @param {LoadClock} clock
    */
   constructor(core, loader, moduleName, host, clock) {
@@ -219,12 +220,21 @@ export class Engine {
   #planned(options) {
     const { overlap, chunk, memory, allLogits } = options;
     if (overlap && chunk === 0 && memory === 0 && !allLogits) {
-      this.#core.plan({ ...options, chunk: AHEAD_CHUNK });
+      this.#place({ ...options, chunk: AHEAD_CHUNK });
       const explanation = this.#explanation();
       if (explanation.fits && !explanation.streaming) return explanation;
     }
-    this.#core.plan(options);
+    this.#place(options);
     return this.#explanation();
+  }
+
+  /** @param {PlanOptions} options */
+  #place(options) {
+    try {
+      this.#core.plan(options);
+    } catch (error) {
+      throw withNearestNames(error, () => this.inspect().tensors.map(({ name }) => name));
+    }
   }
 
   /**

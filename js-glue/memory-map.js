@@ -4,29 +4,30 @@
 
 const BAR = 24;
 
+const none = () => ({ bytes: 0, high_water_bytes: 0 });
+
 /**
  * What regions take, by scope and by domain.
  * @param {readonly MemoryRegion[]} regions
  */
 export function sums(regions) {
-  /** @type {Record<string, import('./index.d.ts').MemorySum>} */ const scopes = {};
-  /** @type {Record<string, import('./index.d.ts').MemorySum>} */ const domains = {};
+  const scopes = { model: none(), session: none(), step: none(), scratch: none() };
+  const domains = { HEAP: none(), MAPPED: none() };
   for (const region of regions) {
-    add(domains, region.domain, region);
-    if (region.domain === 'HEAP') add(scopes, region.scope, region);
+    if (region.domain === 'STREAMED') continue;
+    add(domains[region.domain], region);
+    if (region.domain === 'HEAP') add(scopes[region.scope], region);
   }
   return { scopes, domains };
 }
 
 /**
- * @param {Record<string, import('./index.d.ts').MemorySum>} table
- * @param {string} name
+ * @param {import('./index.d.ts').MemorySum} sum
  * @param {import('./index.d.ts').MemorySum} more
  */
-function add(table, name, more) {
-  table[name] ??= { bytes: 0, high_water_bytes: 0 };
-  table[name].bytes += more.bytes;
-  table[name].high_water_bytes += more.high_water_bytes;
+function add(sum, more) {
+  sum.bytes += more.bytes;
+  sum.high_water_bytes += more.high_water_bytes;
 }
 
 /** @param {number} bytes */
@@ -42,31 +43,44 @@ function bar(bytes, total) {
 
 /**
  * @param {number} total
- * @param {Pick<MemoryRegion, 'scope' | 'name' | 'bytes' | 'address'>} region
+ * @param {{ scope: string, name: string, bytes: number, address: number | null }} region
  */
 function line(total, { scope, name, bytes, address }) {
   const at = address === null ? '' : `0x${address.toString(16).padStart(8, '0')}`;
   return `  ${at.padEnd(12)}${size(bytes).padStart(11)}  ${scope.padEnd(8)} ${name.padEnd(8)} ${bar(bytes, total)}`.trimEnd();
 }
 
+/**
+ * What is drawn: the rows of linear memory, and what is not in it.
+ * @param {Parameters<typeof import('./index.d.ts').memoryMap>[0]} of
+ */
+export function memoryRows(of) {
+  const total = 'hostBytes' in of ? of.hostBytes : of.total_bytes;
+  const taken = of.regions.filter(({ bytes }) => bytes > 0);
+  const heap = taken.filter(({ domain }) => domain === 'HEAP');
+  const rest = total - heap.reduce((sum, { bytes }) => sum + bytes, 0);
+  return {
+    total_bytes: total,
+    // Addresses come with the memory; until then the order is that in which it will be taken.
+    regions: heap.sort((a, b) => (a.address ?? 0) - (b.address ?? 0)),
+    /** The module's own data, its stack, rounding, what is free. */
+    other_bytes: Math.max(rest, 0),
+    outside: taken.filter(({ domain }) => domain !== 'HEAP'),
+    ...sums(of.regions),
+  };
+}
+
 /** @type {typeof import('./index.d.ts').memoryMap} */
 export function memoryMap(of) {
-  const known = 'hostBytes' in of;
-  const total = known ? of.hostBytes : of.total_bytes;
-  const heap = of.regions.filter((r) => r.domain === 'HEAP' && r.bytes > 0);
-  const rest = total - heap.reduce((sum, r) => sum + r.bytes, 0);
-  // Addresses come with the memory; until then the order is that in which it will be taken.
-  const rows = [...heap].sort((a, b) => (a.address ?? 0) - (b.address ?? 0));
+  const { total_bytes: total, regions, other_bytes: other, outside, scopes } = memoryRows(of);
+  const how = 'hostBytes' in of ? 'as it is' : 'as planned';
   const out = [
-    `linear memory, ${known ? 'as it is' : 'as planned'}: ${size(total)} (${total} bytes)`,
-    ...rows.map((region) => line(total, region)),
-    line(total, { scope: '', name: 'other', bytes: Math.max(rest, 0), address: null }),
+    `linear memory, ${how}: ${size(total)} (${total} bytes)`,
+    ...regions.map((region) => line(total, region)),
+    line(total, { scope: '', name: 'other', bytes: other, address: null }),
     '  (other: the module\'s own data, its stack, rounding, what is free)',
+    ...outside.map(({ bytes, domain }) => `  not in linear memory: ${size(bytes)} ${domain}`),
+    ...Object.entries(scopes).map(([name, { bytes }]) => `  scope ${name.padEnd(8)} ${size(bytes).padStart(11)}`),
   ];
-  for (const r of of.regions) {
-    if (r.domain !== 'HEAP' && r.bytes > 0) out.push(`  not in linear memory: ${size(r.bytes)} ${r.domain}`);
-  }
-  for (const [name, { bytes }] of Object.entries(sums(of.regions).scopes))
-    out.push(`  scope ${name.padEnd(8)} ${size(bytes).padStart(11)}`);
   return `${out.join('\n')}\n`;
 }

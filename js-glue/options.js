@@ -5,7 +5,7 @@ import { LinealError, badArgument } from './errors.js';
 
 /** @typedef {import('./index.d.ts').ExplainOptions} ExplainOptions */
 /** @typedef {import('./index.d.ts').GenerateOptions} GenerateOptions */
-/** @typedef {'base' | 'relaxed' | 'relaxed-mt-64'} ModuleName with or without threads; the last always has them */
+/** @typedef {import('./index.d.ts').ModuleName} ModuleName with or without threads; the last always has them */
 
 /**
  * @typedef {object} PlanOptions
@@ -489,10 +489,11 @@ export function checkOptions(options, known, name) {
  * How many letters are to be put in, taken out or changed; case does not count.
  * @param {string} a
  * @param {string} b
+ * @param {boolean} [anywhere] it is enough that a part of b is like a
  */
-function distance(a, b) {
+export function distance(a, b, anywhere = false) {
   const [from, to] = [a.toLowerCase(), b.toLowerCase()];
-  let row = Array.from({ length: to.length + 1 }, (_, i) => i);
+  let row = Array.from({ length: to.length + 1 }, (_, i) => (anywhere ? 0 : i));
   for (let i = 1; i <= from.length; i++) {
     const next = [i];
     for (let j = 1; j <= to.length; j++) {
@@ -501,7 +502,7 @@ function distance(a, b) {
     }
     row = next;
   }
-  return row[to.length];
+  return anywhere ? Math.min(...row) : row[to.length];
 }
 
 /**

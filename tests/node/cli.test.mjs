@@ -382,6 +382,7 @@ test('help of everything, and the version', async () => {
     assert.match(out, /lineal/);
   }
   assert.match((await lineal(['generate', '--help'])).out, /--repeat-penalty X/);
+  assert.match((await lineal(['explain', '--help'])).out, /^lineal explain MODEL \[--context N\|max\][^]*-c, --context N\|max /m);
   assert.equal((await lineal([])).code, 1);
   assert.equal((await lineal(['--version'])).out, `${version}\n`);
   assert.equal(version, JSON.parse(fs.readFileSync(`${ROOT}/package.json`, 'utf8')).version);

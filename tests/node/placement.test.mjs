@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
-import { explain, memoryMap, open } from '../../js-glue/index.js';
+import { explain, inspect, memoryMap, open } from '../../js-glue/index.js';
+import { nearestNames } from '../../js-glue/tensor-names.js';
 import { BUNDLED, CLI, generate, memoryLine, nmse, rowsOf } from '../lib/fixtures.mjs';
 import { ggufBytes, tinyLlama } from '../lib/gguf-write.mjs';
 
@@ -238,6 +239,12 @@ test('the command line: --map, --context max, --kv-k, --hold, --tensor, --host-p
   for (const t of tensors.filter(({ name }) => name.startsWith('blk.'))) {
     if (!t.name.includes('norm')) assert.equal(t.form, t.name.includes('ffn_up') ? 'f16' : 'stored');
   }
+  const { map: rows, regions, total_bytes: total } = JSON.parse(lineal('explain', BUNDLED, '--json', '--map').stdout);
+  assert.deepEqual(rows.regions, regions.filter(({ bytes, domain }) => bytes > 0 && domain === 'HEAP'));
+  assert.equal(rows.total_bytes, total);
+  assert.equal(rows.regions.reduce((sum, { bytes }) => sum + bytes, rows.other_bytes), total);
+  for (const { scope } of rows.regions) assert.ok(rows.scopes[scope].bytes > 0);
+  assert.equal(JSON.parse(lineal('explain', BUNDLED, '--json').stdout).map, undefined);
   const pair = JSON.parse(lineal('explain', BUNDLED, '--json', '--kv', 'f32', '--kv-v', 'f16').stdout);
   assert.equal(pair.kv_type, 'f32/f16');
   assert.equal(lineal('generate', BUNDLED, '-p', 'And', '-n', '2', '--hold', 'f32', '--context', 'max').status, 0);
@@ -250,6 +257,34 @@ test('the command line: --map, --context max, --kv-k, --hold, --tensor, --host-p
     assert.equal(wrong.status, 1);
     assert.match(wrong.stderr, text);
   }
+});
+
+test('a glob that no name follows: the remedy has globs that some follow, the nearest first', async () => {
+  const { tensors } = await inspect(BUNDLED);
+  const names = tensors.map(({ name }) => name);
+  for (const [glob, nearest] of [
+    ['ffn_down', 'blk.*.ffn_down.weight'],
+    ['blk.99.ffn_down.weight', 'blk.*.ffn_down.weight'],
+    ['blk.*.fnn_up*', 'blk.*.ffn_up.weight'],
+    ['token_embed.weight', 'token_embd.weight'],
+    ['ATTN_Q', 'blk.*.attn_q.weight'],
+    ['outputnorm', 'output_norm.weight'],
+  ]) {
+    assert.equal(nearestNames(glob, names)[0], nearest, glob);
+    for (const worker of [false, true]) {
+      const error = await explain(BUNDLED, { worker, placement: { tensors: { [glob]: 'f32' } } }).catch((thrown) => thrown);
+      assert.equal(error.code, 'BAD_ARGUMENT');
+      assert.match(error.message, /^no tensor's name is like /);
+      assert.ok(error.remedy.includes(`'${nearest}'`) && /\* stands for any characters/.test(error.remedy), error.remedy);
+      assert.deepEqual([error.detail.glob, error.detail.nearest.length], [glob, 3]);
+      const [found] = (await explain(BUNDLED, { worker, placement: { tensors: { [error.detail.nearest[0]]: 'stored' } } })).tensors;
+      assert.ok(found, 'what it says can be asked for');
+    }
+  }
+  const wrong = spawnSync(process.execPath, [CLI, 'explain', BUNDLED, '--tensor', 'nosuch=f32'], { encoding: 'utf8' });
+  assert.equal(wrong.status, 1);
+  assert.match(wrong.stderr, /no tensor's name is like 'nosuch'\n {2}the nearest are '[^']+', '[^']+', '[^']+'.*inspect lists all names\n$/);
+  assert.deepEqual(nearestNames('x', []), []);
 });
 
 // --- what fits loads, and leaves nothing ----------------------------------------------------------

@@ -5,7 +5,7 @@
  * ```js
  * import { explain, open } from 'lineal';
  *
- * const plan = await explain('model.gguf', { context: 2048 });
+ * const plan = await explain('model.gguf', { memory: '1GiB' });
  * console.log(plan.text);                    // where each byte will live
  *
  * const model = await open('model.gguf');
@@ -339,7 +339,7 @@ export interface ExplainOptions {
    * memory) and may have it: see `address` of the explanation. Its results are those
    * of 'relaxed' to the bit; it is slower, most in prompts.
    */
-  module?: 'auto' | 'base' | 'relaxed' | 'relaxed-mt-64';
+  module?: 'auto' | ModuleName;
   /**
    * How many threads compute. Default: 'auto', all of up to 4 hardware threads,
    * at most 8 of more. A number is obeyed up to what the machine has; what was
@@ -402,23 +402,30 @@ export interface Reason {
   text: string;
 }
 
+/** In linear memory; in the mapped file (native hosts); or in the source, whenever they are needed. */
+export type Domain = 'HEAP' | 'MAPPED' | 'STREAMED';
+
+/** How long something lives. */
+export type Scope = 'model' | 'session' | 'step' | 'scratch';
+
+/** A build of the engine, as in the option `module`. */
+export type ModuleName = 'base' | 'relaxed' | 'relaxed-mt-64';
+
 /** Where one tensor will live and why: the record that the loader obeys. */
 export interface TensorPlacement {
   name: string;
+  /** As the file has it: 'Q4_K', 'F32' and so on. */
   type: string;
   /** Innermost dimension first. */
   shape: number[];
-  /** 'HEAP', 'MAPPED' or 'STREAMED'. */
-  domain: string;
-  /** 'model', 'session', 'step' or 'scratch'. */
-  scope: string;
-  /** 'stored', 'x8', 'f32' or 'f16', see `Hold`. */
-  form: string;
+  domain: Domain;
+  scope: Scope;
+  form: Exclude<Hold, 'auto'>;
   stored_bytes: number;
   resident_bytes: number;
   kernel: string;
-  /** Who had the last word on the form: 'tensor', 'uniform', 'profile' or 'resolver'. */
-  decided_by: string;
+  /** Who had the last word on the form. */
+  decided_by: 'tensor' | 'uniform' | 'profile' | 'resolver';
   /** Each condition that spoke for or against something, in the order in which they were found. */
   reasons: Reason[];
 }
@@ -433,7 +440,9 @@ export interface Suggestion {
 }
 
 export interface MemoryLine {
-  name: string;
+  name:
+    | 'weights' | 'weights_mapped' | 'kv' | 'slab' | 'scratch' | 'header' | 'tables' | 'weights_streamed' | 'window'
+    | 'staging' | 'module' | 'total';
   bytes: number;
   text: string;
 }
@@ -457,6 +466,39 @@ export interface Streaming {
   expected_tokens_per_s: number | null;
 }
 
+/** The host that was planned for: `HostCapabilities` in the core's words. */
+export interface ExplainedHost {
+  kind: 'browser' | 'node' | 'wasi' | 'native';
+  can_map: boolean;
+  can_grow: boolean;
+  memory64: boolean;
+  sync_read: boolean;
+  range_read: boolean;
+  isolated: boolean;
+  can_wait: boolean;
+  threads: number;
+  max_memory_bytes: number;
+}
+
+/** What the header says of the model. */
+export interface ExplainedModel {
+  name: string;
+  architecture: string;
+  n_layer: number;
+  d_model: number;
+  d_ff: number;
+  n_head: number;
+  n_kv_head: number;
+  d_head: number;
+  n_vocab: number;
+  n_ctx_train: number;
+  /** The output layer is the table of embeddings. */
+  tied_output: boolean;
+  tokenizer: 'none' | 'spm' | 'bpe' | 'wordpiece' | 'unigram';
+  /** Files that it consists of. */
+  shards: number;
+}
+
 /** The plan, as the core made it from the header alone. */
 export interface Explanation {
   fits: boolean;
@@ -467,12 +509,11 @@ export interface Explanation {
   /** 'f16', or 'q8_0/q4_0' where keys and values differ. */
   kv_type: string;
   kv_reason: Reason;
-  /** 'browser', 'phone', 'node' or 'native'. */
-  profile: string;
+  profile: Exclude<Profile, 'auto'>;
   chunk: number;
-  host: Record<string, string | number | boolean>;
-  /** 'simd128' (base) or 'relaxed'. */
-  module: string;
+  host: ExplainedHost;
+  /** The build that made the plan and would run it; with more than one thread in its `-mt` form. */
+  module: ModuleName;
   /**
    * How wide the addresses are, how wide they should be, and why. `code`: FITS_32;
    * NEEDS_64, which `open` follows; NO_MEMORY64, the host has none (weights are then
@@ -486,7 +527,7 @@ export interface Explanation {
   /** 0: 'auto'. */
   threads_asked: number;
   threads_reason: Reason;
-  model: Record<string, string | number | boolean>;
+  model: ExplainedModel;
   total_bytes: number;
   /**
    * The smallest of budget, machine and address space; null: none known. With a budget above 4 GiB the address
@@ -521,7 +562,15 @@ export interface Inspection {
   alignment: number;
   data_offset: number;
   shards: number;
-  metadata: { key: string; type: string; [more: string]: unknown }[];
+  /** A value as it is; of an array how long it is, and its first items. */
+  metadata: {
+    key: string;
+    type: string;
+    value?: string | number | boolean | null;
+    item_type?: string;
+    item_count?: number;
+    first_items?: (string | number | boolean | null)[];
+  }[];
   tensors: {
     name: string;
     type: string;
@@ -831,8 +880,7 @@ export interface ModelInfo {
   addsBos: boolean;
   hasTokenizer: boolean;
   chunk: number;
-  /** 'base', 'relaxed' or 'relaxed-mt-64'. */
-  module: string;
+  module: ModuleName;
   threads: number;
   loadMs: number;
   /** What `loadMs` consists of, in order. */
@@ -856,10 +904,9 @@ export interface LoadPhase {
 
 /** A stretch of linear memory, or all that lies in mapped files. */
 export interface MemoryRegion {
-  /** 'header', 'plan', 'tables', 'weights', 'staging', 'kv', 'slab', 'scratch' or 'mapped'. */
-  name: string;
-  scope: string;
-  domain: string;
+  name: 'header' | 'plan' | 'tables' | 'weights' | 'staging' | 'window' | 'kv' | 'slab' | 'scratch' | 'mapped';
+  scope: Scope;
+  domain: Domain;
   bytes: number;
   /** The most of it that was in use; 0 before it is taken. */
   high_water_bytes: number;
@@ -940,10 +987,10 @@ export interface StepPlans {
 /** Counters of the core's allocator, and what memory holds. */
 export interface MemoryUse extends MemoryReport {
   regions: MemoryRegion[];
-  /** What lies in linear memory, by scope: 'model', 'session', 'step', 'scratch'. */
-  scopes: Record<string, MemorySum>;
-  /** By domain: 'HEAP', 'MAPPED'. */
-  domains: Record<string, MemorySum>;
+  /** What lies in linear memory, by scope. */
+  scopes: Record<Scope, MemorySum>;
+  /** By domain; weights that stay in the source are not in memory. */
+  domains: Record<'HEAP' | 'MAPPED', MemorySum>;
   liveBytes: number;
   liveBlocks: number;
   highWaterBytes: number;
@@ -1024,7 +1071,7 @@ export function openTokenizer(source: Source, options?: HeaderOptions): Promise<
 // --- host and errors ---------------------------------------------------------
 
 /** What this machine can do, as `explain` and `open` see it. */
-export function probeHost(): Promise<HostCapabilities & { module: 'base' | 'relaxed' | 'relaxed-mt-64' }>;
+export function probeHost(): Promise<HostCapabilities & { module: ModuleName }>;
 
 /** '2GiB' -> 2147483648. Throws BAD_ARGUMENT. */
 export function parseByteSize(size: ByteSize): number;

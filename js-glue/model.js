@@ -69,13 +69,14 @@ class Generation {
   }
 
   /**
-   * The model is free again.
+   * The model is free again. Not a method: the user holds the generation.
+   * @param {Generation} generation
    * @param {GenerationResult | undefined} result undefined: it failed
    */
-  end(result) {
-    if (!result || this.result || this.#failure) return;
-    this.result = result;
-    this.#resolve(result);
+  static end(generation, result) {
+    if (!result || generation.result || generation.#failure) return;
+    generation.result = result;
+    generation.#resolve(result);
   }
 
   get done() {
@@ -234,7 +235,7 @@ export class Model {
         result = r;
       });
     };
-    const events = this.#exclusive(start, controller, () => generation.end(result));
+    const events = this.#exclusive(start, controller, () => Generation.end(generation, result));
     /** @type {Generation} */
     const generation = new Generation(events, hooks, unlink);
     return generation;

@@ -276,7 +276,7 @@ void lnl_explain_json(const lnl_engine *e, lnl_text *text) {
   text_addf(text, "\"kv_reason\":{\"code\":\"%s\",\"text\":\"%s\"},\"profile\":\"%s\",",
             kv_choices[e->kv_choice][0], kv_choices[e->kv_choice][1], e->profile->name);
   json_host(e, text);
-  text_addf(text, ",\"module\":\"%s\",\"threads\":%u,\"threads_asked\":%u,", host_isa_name(host_isa()),
+  text_addf(text, ",\"module\":\"%s\",\"threads\":%u,\"threads_asked\":%u,", host_module_name(host_isa()),
             e->threads.count, e->host.threads_asked);
   text_addf(text, "\"threads_reason\":{\"code\":\"%s\",\"text\":\"%s\"},", e->threads.code, e->threads.text);
   text_addf(text, "\"address\":{\"bits\":%u,\"chosen_bits\":%u,\"code\":\"%s\",\"text\":\"%s\"},",
@@ -496,7 +496,7 @@ void lnl_explain_text(const lnl_engine *e, lnl_text *text) {
             (int)u64_min(name.bytes, 80), (const char *)name.data, e->model.arch->name, hp->n_layer,
             hp->d_model, hp->n_head, hp->n_kv_head, hp->n_vocab, tokenizer_name(e->tok_kind));
   text_addf(text, "host %s, profile %s, module %s, %u thread%s (%s), context %u of %u%s\n",
-            host_kind_name(e->host.kind), e->profile->name, host_isa_name(host_isa()), e->threads.count,
+            host_kind_name(e->host.kind), e->profile->name, host_module_name(host_isa()), e->threads.count,
             e->threads.count == 1 ? "" : "s", e->threads.text, e->options.n_ctx, hp->n_ctx_train,
             e->largest_wanted && e->options.n_ctx == b->max_ctx ? " (the largest that fits)" : "");
   text_addf(text, "addresses of %u bits: %s\n", e->address.bits, e->address.text);

@@ -75,14 +75,18 @@ const char *host_kind_name(lnl_host_kind kind) {
   return "unknown";
 }
 
-const char *host_isa_name(lnl_isa isa) {
+const char *host_module_name(lnl_isa isa) {
   switch (isa) {
   case ISA_SCALAR:
     return "scalar";
   case ISA_SIMD128:
-    return "simd128";
+    return "base";
   case ISA_RELAXED:
+#ifdef __wasm64__
+    return "relaxed-mt-64";
+#else
     return "relaxed";
+#endif
   }
   return "unknown";
 }

@@ -50,8 +50,9 @@ uint64_t host_reach(const lnl_host *host, uint32_t bits);
 
 /* The instruction set that this module was compiled for. */
 lnl_isa host_isa(void);
-/* "browser", "scalar", ...: static storage. */
+/* "browser", ...: static storage. */
 const char *host_kind_name(lnl_host_kind kind);
-const char *host_isa_name(lnl_isa isa);
+/* "base", ...: what a module of that instruction set is called; "scalar" only native. Static storage. */
+const char *host_module_name(lnl_isa isa);
 
 #endif

@@ -8,7 +8,15 @@ static bool is_lookup(const plan_step *s) { return s->op == OP_EMBED || s->op ==
 
 /* --- which rows --------------------------------------------------------------------- */
 
-/* The rows of a step's result from `at` on that come next, as many as a slot holds, or
+/* How many of the rows that are left come next, where a slot holds `most`, which is a
+ * multiple of 16: all pieces are about as large, since while one is computed the next is
+ * read, and a small one would leave a thread without work. */
+static uint32_t even_piece(uint32_t left, uint32_t most) {
+  const uint32_t pieces = (left + most - 1) / most, even = (left + pieces - 1) / pieces;
+  return u32_min(left, (even + 15) & ~15u);
+}
+
+/* The rows of a step's result from `at` on that come next, no more than a slot holds, or
  * a whole expert; false when there are none. */
 static bool describe(const lnl_exec *x, uint32_t step, uint32_t at, stream_piece *p) {
   const plan_step *s = &x->plan->steps[step];
@@ -22,7 +30,7 @@ static bool describe(const lnl_exec *x, uint32_t step, uint32_t at, stream_piece
   } else if (s->op == OP_MATMUL) {
     if (at >= cols) return false;
     row = s->row_begin + at;
-    count = u32_min(most, cols - at);
+    count = even_piece(cols - at, most);
   } else {
     LNL_ASSERT(s->op == OP_EXPERT_MATMUL);
     const uint32_t *first = exec_u32(x, value_of(x, s->in1), 0);
@@ -30,7 +38,7 @@ static bool describe(const lnl_exec *x, uint32_t step, uint32_t at, stream_piece
     while (e < x->model->hp.n_expert && first[e] == first[e + 1]) at = ++e * cols; /* no token chose it */
     if (e == x->model->hp.n_expert) return false;
     row = at;
-    count = u32_min(most, cols - at % cols);
+    count = even_piece(cols - at % cols, most);
   }
   *p = (stream_piece){
       .weight = w,

@@ -38,7 +38,8 @@ static bool describe(const lnl_exec *x, uint32_t step, uint32_t at, stream_piece
     while (e < x->model->hp.n_expert && first[e] == first[e + 1]) at = ++e * cols; /* no token chose it */
     if (e == x->model->hp.n_expert) return false;
     row = at;
-    count = even_piece(cols - at % cols, most);
+    count =
+        x->window->expert_count ? cols : even_piece(cols - at % cols, most); /* a place holds a whole one */
   }
   *p = (stream_piece){
       .weight = w,
@@ -49,7 +50,7 @@ static bool describe(const lnl_exec *x, uint32_t step, uint32_t at, stream_piece
       .row_count = count,
       .bytes = count * model_row_bytes(w),
   };
-  if (s->op == OP_EXPERT_MATMUL && x->window->expert_count) stream_take_expert(x->window, p, at / cols, cols);
+  if (s->op == OP_EXPERT_MATMUL && x->window->expert_count) stream_take_expert(x->window, p, at / cols);
   return true;
 }
 

@@ -54,7 +54,7 @@ void stream_layout(lnl_window *w, lnl_arena *arena, const lnl_model *model, uint
   if (w->experts) memset(w->experts, 0, expert_count * sizeof *w->experts);
 }
 
-void stream_take_expert(lnl_window *w, stream_piece *piece, uint32_t e, uint32_t rows) {
+void stream_take_expert(lnl_window *w, stream_piece *piece, uint32_t e) {
   uint32_t i = 0, oldest = 0;
   for (; i < w->expert_count; i++) {
     if (w->experts[i].weight == piece->weight && w->experts[i].expert == e) break;
@@ -65,9 +65,6 @@ void stream_take_expert(lnl_window *w, stream_piece *piece, uint32_t e, uint32_t
   w->experts[i] = (stream_expert){piece->weight, e, ++w->clock};
   w->hits += found;
   w->misses += !found;
-  piece->row_count = rows;
-  piece->end = piece->at + rows;
-  piece->bytes = rows * model_row_bytes(piece->weight);
   piece->loaded_bytes = found ? piece->bytes : 0;
   piece->data = w->expert_data + i * w->expert_bytes;
   piece->expert = &w->experts[i];

@@ -74,9 +74,9 @@ typedef struct lnl_window {
 void stream_layout(lnl_window *w, lnl_arena *arena, const lnl_model *model, uint32_t thread_count, bool ahead,
                    uint64_t wish_bytes, uint32_t expert_count);
 
-/* The piece is the whole matrix of expert e, `rows` rows: finds its place, or takes
+/* The piece is the whole matrix of expert e: finds its place, or takes
  * one for it. Its loaded_bytes say whether it is there. */
-void stream_take_expert(lnl_window *w, stream_piece *piece, uint32_t e, uint32_t rows);
+void stream_take_expert(lnl_window *w, stream_piece *piece, uint32_t e);
 
 /* How many rows of a weight that is held packed a thread packs at a time: no more
  * than a piece has. */

@@ -296,8 +296,9 @@ export const modelCache: {
 /** Options of `explain`. */
 export interface ExplainOptions {
   /**
-   * Context length in tokens; 'max': the largest that fits, at most the model's
-   * own. More than 4 GiB are taken for it only where `memory` (or
+   * Context length in tokens; 'max': the largest that fits with all weights in
+   * memory, at most the model's own, or the default one where even that fits only
+   * by streaming (which a longer one would make slower). More than 4 GiB are taken for it only where `memory` (or
    * `host.maxMemoryBytes`) says so, or the model needs more with the default
    * context. Default: the smaller of the model's own and 2048.
    */
@@ -504,7 +505,11 @@ export interface Explanation {
   fits: boolean;
   /** Tokens planned for. */
   context: number;
-  /** The largest context that fits in `limit_bytes`; 0: none does. */
+  /**
+   * The largest context that fits in `limit_bytes` this way: with all weights in
+   * memory, or, where `streaming` is there, with weights streamed (less for a longer
+   * context). So it can be larger under a budget that must stream. 0: none fits.
+   */
   max_context: number;
   /** 'f16', or 'q8_0/q4_0' where keys and values differ. */
   kv_type: string;

@@ -93,7 +93,11 @@ function directoryEntry(root, key) {
   return {
     key,
     manifest: async () =>
-      unlessMissing(() => fs.readFileSync(manifest, 'utf8'), ['ENOENT', 'ENOTDIR', 'EISDIR']) ?? '',
+      // A pipe would be waited for.
+      unlessMissing(() => (fs.statSync(manifest).isFile() ? fs.readFileSync(manifest, 'utf8') : ''), [
+        'ENOENT',
+        'ENOTDIR',
+      ]) ?? '',
     append: async (text) => fs.appendFileSync(manifest, text),
     content: async (create) => {
       if (create) fs.mkdirSync(folder, { recursive: true, mode: 0o700 });

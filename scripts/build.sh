@@ -23,6 +23,11 @@ for preset in "${presets[@]}"; do
     preset=wasm
     targets=(--target modules)
   fi
+  # In a copy of a clone CMake would go on building the first one's sources.
+  cache=build/$preset/CMakeCache.txt
+  if [ -e "$cache" ] && ! [ "$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$cache")" -ef . ]; then
+    rm -rf "build/$preset"
+  fi
   # Once configured, ninja itself runs CMake when a file list or a CMake file changed.
   if [ ! -e "build/$preset/build.ninja" ]; then
     log=$(cmake --preset "$preset" 2>&1) || {

@@ -504,7 +504,8 @@ void lnl_explain_text(const lnl_engine *e, lnl_text *text) {
   kv_types_name(engine_kv_types(e), kv);
   text_addf(text, "key-value cache in %s: %s\n", kv, kv_choices[e->kv_choice][1]);
   if (b->fits) {
-    text_addf(text, "FITS; the largest context that fits is %u\n\nmemory\n", b->max_ctx);
+    text_addf(text, "FITS; the largest context that fits is %u%s\n\nmemory\n", b->max_ctx,
+              e->streams ? ", with more weights streamed" : "");
   } else if (b->max_ctx > 0) {
     text_addf(text, "DOES NOT FIT; it would up to a context of %u\n\nmemory\n", b->max_ctx);
   } else {

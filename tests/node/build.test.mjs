@@ -4,9 +4,11 @@
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { existsSync, readFileSync, readdirSync, statSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
+
+import { temporary } from '../lib/fixtures.mjs';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const MAX_MODULE_BYTES = 400_000;
@@ -237,4 +239,21 @@ test('package.json offers what it carries and depends on nothing', () => {
   const named = [manifest.types, manifest.bin.lineal, ...Object.values(manifest.exports['.'])];
   for (const path of named) assert.ok(existsSync(join(root, path)), path);
   assert.match(readFileSync(join(root, manifest.bin.lineal), 'utf8'), /^#!\/usr\/bin\/env node\n/);
+});
+
+test('a copied clone is configured anew, one that stays where it is is not', () => {
+  for (const [home, configures] of [['/nowhere/at/all', true], [dirname(temporary('other')), true], [undefined, false]]) {
+    const folder = temporary(`clone-${home ? 'copied' : 'own'}`);
+    const at = (...names) => join(folder, ...names);
+    for (const name of ['scripts', 'build/wasm', 'bin']) mkdirSync(at(name), { recursive: true });
+    copyFileSync(join(root, 'scripts/build.sh'), at('scripts/build.sh'));
+    writeFileSync(at('build/wasm/CMakeCache.txt'), `A:STRING=1\nCMAKE_HOME_DIRECTORY:INTERNAL=${home ?? folder}\n`);
+    writeFileSync(at('build/wasm/build.ninja'), '');
+    // Tells what it was asked to do.
+    writeFileSync(at('bin/cmake'), '#!/bin/sh\n[ "$1" = --build ] && ls build\n[ "$1" = --preset ] && echo configured > configured\nexit 0\n', { mode: 0o755 });
+    execFileSync('bash', [at('scripts/build.sh'), 'wasm'], { env: { ...process.env, PATH: `${at('bin')}:${process.env.PATH}` }, stdio: 'pipe' });
+    assert.equal(existsSync(at('configured')), configures, String(home));
+    assert.equal(existsSync(at('build/wasm/build.ninja')), !configures, String(home));
+    rmSync(folder, { recursive: true });
+  }
 });

@@ -1,7 +1,7 @@
 // What others do in the folder of the cache: entries that are not its own, locks
 // that nobody lets go, models that make room for others.
 import assert from 'node:assert/strict';
-import { spawn, spawnSync } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import fs from 'node:fs';
 import os from 'node:os';
@@ -89,6 +89,11 @@ const FOREIGN = {
   'a folder in place of the bytes': (at) => { fs.mkdirSync(path.join(at, 'content'), { recursive: true }); fs.writeFileSync(path.join(at, 'manifest'), 'x'); },
   'a folder in place of the time': (at) => fs.mkdirSync(path.join(at, 'used'), { recursive: true }),
   'a dangling link in place of the journal': (at) => { fs.mkdirSync(at); fs.symlinkSync('nowhere', path.join(at, 'manifest')); },
+  ...(process.platform === 'win32' ? {} : {
+    'a pipe': (at) => execFileSync('mkfifo', [at]),
+    'a pipe in place of the journal': (at) => { fs.mkdirSync(at); execFileSync('mkfifo', [path.join(at, 'manifest')]); },
+    'a pipe in place of the bytes': (at) => { fs.mkdirSync(at); execFileSync('mkfifo', [path.join(at, 'content')]); fs.writeFileSync(path.join(at, 'manifest'), 'x'); },
+  }),
   'a folder of files of another program': (at) => { fs.mkdirSync(at); fs.writeFileSync(path.join(at, 'thesis.txt'), 'years'); },
 };
 /** What is ours and damaged: passed over, removed by clear, made anew by a load. */

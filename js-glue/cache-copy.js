@@ -14,7 +14,6 @@ import {
   parseManifest,
   wholeLine,
 } from './cache-manifest.js';
-import { release } from './release.js';
 import { sha256Hex, unavailable } from './store.js';
 
 /** @typedef {import('./cache-manifest.js').Extent} Extent */
@@ -146,7 +145,7 @@ export class Copy {
     }
     if (verify && !this.#fresh.has(extent)) {
       const bytes = await this.#checkedBytes(extent, this.#extents[index + 1]);
-      return { extent, bytes: bytes?.slice(offset - extent.start, offset - extent.start + length) }; // whoever gets it may release it
+      return { extent, bytes: bytes?.subarray(offset - extent.start, offset - extent.start + length) };
     }
     let { end } = extent;
     while (!verify && end - offset < length && this.#extents[index + 1]?.start === end)
@@ -287,7 +286,6 @@ export class Copy {
       const bytes = await this.read(range.start, range.end - range.start);
       if (!bytes) throw unavailable('what was written cannot be read back');
       const [hash] = await Promise.all([sha256Hex(bytes), this.#content?.flush(range)]);
-      release(bytes);
       const extent = { ...range, hash };
       await this.#entry.append(extentLine(extent));
       addExtent(this.#extents, extent);

@@ -2,7 +2,6 @@
 // that lie side by side are one run, runs are cut into segments, and several
 // segments are on their way at once where the source allows it.
 import { LinealError, abortable } from './errors.js';
-import { release } from './release.js';
 import { insist } from './retry.js';
 
 const SEGMENT_BYTES = 2 * 1024 * 1024;
@@ -91,7 +90,7 @@ export class Prefetcher {
     if (i === segments.length)
       throw new LinealError('INTERNAL', `no weight is expected at byte ${offset} of part ${part + 1}`);
     for (; this.#at < i; this.#at++) {
-      segments[this.#at].arrived?.then(release, () => {});
+      segments[this.#at].arrived?.catch(() => {}); // passed over
       segments[this.#at] = { part: -1, offset: 0, length: 0 };
     }
     const { rangeRead, parallelReads = 1 } = this.#sources[part];

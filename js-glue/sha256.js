@@ -2,7 +2,6 @@
 // Node's own hash where there is one, else the module dist/lineal-sha256.wasm,
 // and where that cannot be had, JavaScript, several times slower.
 import { isNode } from './caps.js';
-import { release } from './release.js';
 import { hex } from './store.js';
 import { nextTurn } from './turn.js';
 
@@ -164,7 +163,6 @@ export async function wholeSha256(size, read, wasmBaseUrl = new URL('../dist/', 
     const bytes = await read(offset, Math.min(STEP_BYTES, size - offset));
     if (native) native.update(bytes);
     else own.update(bytes);
-    release(bytes);
     await nextTurn();
   }
   return native ? native.digest('hex') : own.digest();

@@ -5,7 +5,6 @@
 // headers goes to the address's own origin only.
 import { isNode } from './caps.js';
 import { LinealError, abortError, messageOf } from './errors.js';
-import { release } from './release.js';
 import { RETRY_DELAYS_MS, pause } from './retry.js';
 import { linkedController } from './signals.js';
 import { hex } from './store.js';
@@ -679,7 +678,6 @@ export class HttpSource {
 /** A response body with a position; holds at most one network chunk. */
 class BodyStream {
   #reader;
-  /** The last that came. */ #piece = NOTHING;
   #rest = NOTHING;
   #stats;
   #watch;
@@ -710,8 +708,7 @@ class BodyStream {
         this.#watch.ended();
         return NOTHING;
       }
-      this.#release();
-      this.#rest = this.#piece = part.value;
+      this.#rest = part.value;
       this.#stats.bytesRead += part.value.length;
     }
     const bytes = this.#rest.subarray(0, length);
@@ -731,13 +728,7 @@ class BodyStream {
       if (bytes.length === 0) return;
       got.bytes.set(bytes, got.filled);
       got.filled += bytes.length;
-      if (this.#rest.length === 0) this.#release();
     }
-  }
-
-  #release() {
-    if (this.#piece.length > 0) release(this.#piece);
-    this.#piece = NOTHING;
   }
 
   cancel() {

@@ -30,17 +30,24 @@ uint64_t attn_share_begin(const lnl_attn *a, uint32_t thread, uint32_t thread_co
 
 void attn_share(const lnl_attn *a, uint32_t thread, uint32_t thread_count) {
   const uint32_t group = a->n_head / a->n_kv_head, n_tok = a->n_tok;
+  if (n_tok == 1) {
+    lnl_attn part = *a;
+    part.head_begin = (uint32_t)((uint64_t)a->n_head * thread / thread_count);
+    part.head_end = (uint32_t)((uint64_t)a->n_head * (thread + 1) / thread_count);
+    attn(&part);
+    return;
+  }
   const uint64_t end = attn_share_begin(a, thread + 1, thread_count);
   for (uint64_t at = attn_share_begin(a, thread, thread_count), next; at < end; at = next) {
     const uint32_t token = (uint32_t)(at % n_tok), kv_head = (uint32_t)(at / n_tok);
-    next = n_tok == 1 ? end : u64_min(at - token + n_tok, end); /* of one token all heads */
+    next = u64_min(at - token + n_tok, end);
     lnl_attn part = *a;
-    part.n_tok = n_tok == 1 ? 1 : (uint32_t)(next - at);
+    part.n_tok = (uint32_t)(next - at);
     part.position += token;
     part.q += (size_t)token * a->q_stride;
     part.out += (size_t)token * a->out_stride;
     part.head_begin = kv_head * group;
-    part.head_end = (uint32_t)((next - 1) / n_tok + 1) * group;
+    part.head_end = part.head_begin + group;
     attn(&part);
   }
 }
@@ -225,9 +232,10 @@ VEC_INLINE void scores_at(const attn_tile *tile, const float *q, float *weights,
         wasm_v128_store(to + h * ATTN_TILE, sums_4(sum[h][0], sum[h][1], sum[h][2], sum[h][3]));
   } else if (np == 2) {
     VEC_UNROLL for (uint32_t h = 0; h < n; h += 2) {
-      const v128_t sums = sums_4(sum[h][0], sum[h][1], sum[h + 1][0], sum[h + 1][1]);
+      const uint32_t next = h + 1 < n ? h + 1 : h;
+      const v128_t sums = sums_4(sum[h][0], sum[h][1], sum[next][0], sum[next][1]);
       wasm_v128_store64_lane(to + h * ATTN_TILE, sums, 0);
-      wasm_v128_store64_lane(to + (h + 1) * ATTN_TILE, sums, 1);
+      if (next > h) wasm_v128_store64_lane(to + next * ATTN_TILE, sums, 1);
     }
   } else {
     VEC_UNROLL for (uint32_t h = 0; h < n; h++) to[h * ATTN_TILE] = vec_sum_f32(sum[h][0]);
@@ -239,7 +247,7 @@ VEC_INLINE void scores_at(const attn_tile *tile, const float *q, float *weights,
 VEC_INLINE void tile_scores(const attn_tile *tile, uint32_t r, attn_range range, const uint32_t n,
                             const bool f16) {
   const v128_t fields = half_fields();
-  const uint32_t np = n == 4 ? 2 : 4;
+  const uint32_t np = n > 2 ? 2 : 4;
   const float *q = tile->queries + r / ATTN_QUAD * ((tile->d + 3) / 4 * 4 * ATTN_QUAD) + r % ATTN_QUAD * 4;
   float *weights = tile->weights + r * ATTN_TILE;
   uint32_t p = range.begin;
@@ -278,7 +286,7 @@ VEC_INLINE void tile_values(const attn_tile *tile, const attn_row *rows, uint32_
   VEC_UNROLL for (uint32_t h = 0; h < n; h++) out[h] = rows[r + h].out;
   for (uint32_t i = 0, step; d - i >= 8; i += step, values += step * item) {
     step = d - i >= 4 * vectors ? 4 * vectors : 8;
-    if (n < 4 && step == 8)
+    if (vectors > 2 && step == 8)
       values_at(out, values, weights, end, row, n, 2, f16, fields);
     else
       values_at(out, values, weights, end, row, n, vectors, f16, fields);
@@ -310,7 +318,7 @@ static VEC_NOINLINE void values_rest(const attn_tile *tile, const attn_row *rows
       }
 }
 
-/* Functions of their own for 1, 2 and 4 rows: see VEC_NOINLINE. */
+/* Functions of their own for 1 to 4 rows: see VEC_NOINLINE. */
 #define ATTN_VARIANT(n, f16)                                                                                 \
   static VEC_NOINLINE void scores_##n##_##f16(const attn_tile *tile, uint32_t r, attn_range range) {         \
     tile_scores(tile, r, range, n, f16);                                                                     \
@@ -321,25 +329,27 @@ static VEC_NOINLINE void values_rest(const attn_tile *tile, const attn_row *rows
   }
 ATTN_VARIANT(1, 0)
 ATTN_VARIANT(2, 0)
+ATTN_VARIANT(3, 0)
 ATTN_VARIANT(4, 0)
 ATTN_VARIANT(1, 1)
 ATTN_VARIANT(2, 1)
+ATTN_VARIANT(3, 1)
 ATTN_VARIANT(4, 1)
 #undef ATTN_VARIANT
 static void scores_n(const attn_tile *tile, uint32_t r, uint32_t n, attn_range range) {
   if (tile->f16) {
-    (n == 4 ? scores_4_1 : n == 2 ? scores_2_1 : scores_1_1)(tile, r, range);
+    (n == 4 ? scores_4_1 : n == 3 ? scores_3_1 : n == 2 ? scores_2_1 : scores_1_1)(tile, r, range);
   } else {
-    (n == 4 ? scores_4_0 : n == 2 ? scores_2_0 : scores_1_0)(tile, r, range);
+    (n == 4 ? scores_4_0 : n == 3 ? scores_3_0 : n == 2 ? scores_2_0 : scores_1_0)(tile, r, range);
   }
   if (tile->d % 4 > 0) scores_rest(tile, r, n, range);
 }
 static void values_n(const attn_tile *tile, const attn_row *rows, uint32_t r, uint32_t n, attn_range range) {
   if (range.begin >= range.end) return;
   if (tile->f16) {
-    (n == 4 ? values_4_1 : n == 2 ? values_2_1 : values_1_1)(tile, rows, r, range);
+    (n == 4 ? values_4_1 : n == 3 ? values_3_1 : n == 2 ? values_2_1 : values_1_1)(tile, rows, r, range);
   } else {
-    (n == 4 ? values_4_0 : n == 2 ? values_2_0 : values_1_0)(tile, rows, r, range);
+    (n == 4 ? values_4_0 : n == 3 ? values_3_0 : n == 2 ? values_2_0 : values_1_0)(tile, rows, r, range);
   }
   if (tile->d % 8 > 0) values_rest(tile, rows, r, n, range);
 }
@@ -376,8 +386,6 @@ static VEC_NOINLINE bool halves_are_finite(const uint8_t *src, size_t n) {
   for (; i < n; i++) finite = finite && (load_u16(src + 2 * i) & 0x7fff) < 0x7c00;
   return finite;
 }
-
-static uint32_t quad_size(uint32_t left) { return left >= 4 ? 4 : left >= 2 ? 2 : 1; }
 
 /* Keys or values of a tile, from its first position on. */
 typedef struct float_part {
@@ -435,7 +443,7 @@ static void attn_float(const lnl_attn *a, uint32_t kv_head, attn_row *rows, uint
     const bool finite = part_is_finite(&keys, 0, count) && part_is_finite(&values, 0, count);
     tile_read(&tile, &keys, wide, count, a, kv_head, at);
     for (uint32_t r = 0, m; r < n; r += m) {
-      m = quad_size(n - r);
+      m = u32_min(n - r, ATTN_QUAD);
       scores_n(&tile, r, m, attn_seen_any(rows + r, m, at));
     }
     for (uint32_t r = 0; r < n; r++) {
@@ -451,7 +459,7 @@ static void attn_float(const lnl_attn *a, uint32_t kv_head, attn_row *rows, uint
     }
     tile_read(&tile, &values, wide, count, a, kv_head, at);
     for (uint32_t r = 0, m; r < n; r += m) {
-      m = quad_size(n - r);
+      m = u32_min(n - r, ATTN_QUAD);
       values_seen(&tile, rows, r, m, at);
     }
   }

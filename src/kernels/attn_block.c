@@ -258,11 +258,12 @@ VEC_INLINE void sum_8(block_tile *tile, uint32_t b, uint32_t i, const uint32_t n
   }
 }
 VEC_INLINE void tile_values(block_tile *tile, uint32_t b, const uint32_t n, const int bits) {
-  VEC_LOOP for (uint32_t i = 0; i < 16; i += 8) sum_8(tile, b, i, n, bits, false);
-  VEC_LOOP for (uint32_t i = 16; i < 32; i += 8) sum_8(tile, b, i, n, bits, bits == 4);
+  const uint32_t lower = bits == 4 ? 16 : 32; /* values before those in the upper halves */
+  VEC_LOOP for (uint32_t i = 0; i < lower; i += 8) sum_8(tile, b, i, n, bits, false);
+  if (bits == 4) VEC_LOOP for (uint32_t i = lower; i < KV_BLOCK; i += 8) sum_8(tile, b, i, n, bits, true);
 }
 
-/* Functions of their own for 1, 2 and 4 rows: see VEC_NOINLINE. */
+/* Functions of their own for 1 to 4 rows: see VEC_NOINLINE. */
 #define BLOCK_VARIANT(n, bits)                                                                               \
   static VEC_NOINLINE void scores_##n##_##bits(block_tile *tile) { tile_scores(tile, n, bits); }             \
   static VEC_NOINLINE void values_##n##_##bits(block_tile *tile, uint32_t b) {                               \
@@ -270,25 +271,27 @@ VEC_INLINE void tile_values(block_tile *tile, uint32_t b, const uint32_t n, cons
   }
 BLOCK_VARIANT(1, 8)
 BLOCK_VARIANT(2, 8)
+BLOCK_VARIANT(3, 8)
 BLOCK_VARIANT(4, 8)
 BLOCK_VARIANT(1, 4)
 BLOCK_VARIANT(2, 4)
+BLOCK_VARIANT(3, 4)
 BLOCK_VARIANT(4, 4)
 #undef BLOCK_VARIANT
 
 static void scores_n(block_tile *tile, uint32_t n, int bits) {
   if (bits == 8) {
-    (n == 4 ? scores_4_8 : n == 2 ? scores_2_8 : scores_1_8)(tile);
+    (n == 4 ? scores_4_8 : n == 3 ? scores_3_8 : n == 2 ? scores_2_8 : scores_1_8)(tile);
   } else {
-    (n == 4 ? scores_4_4 : n == 2 ? scores_2_4 : scores_1_4)(tile);
+    (n == 4 ? scores_4_4 : n == 3 ? scores_3_4 : n == 2 ? scores_2_4 : scores_1_4)(tile);
   }
 }
 static void values_n(block_tile *tile, uint32_t b, uint32_t n, int bits) {
   codes_make(tile, b, n, bits);
   if (bits == 8) {
-    (n == 4 ? values_4_8 : n == 2 ? values_2_8 : values_1_8)(tile, b);
+    (n == 4 ? values_4_8 : n == 3 ? values_3_8 : n == 2 ? values_2_8 : values_1_8)(tile, b);
   } else {
-    (n == 4 ? values_4_4 : n == 2 ? values_2_4 : values_1_4)(tile, b);
+    (n == 4 ? values_4_4 : n == 3 ? values_3_4 : n == 2 ? values_2_4 : values_1_4)(tile, b);
   }
 }
 
@@ -331,7 +334,7 @@ void attn_block(const lnl_attn *a, uint32_t kv_head, attn_row *rows, uint32_t n)
   tile.codes = (int16_t *)(void *)(tile.query_sums + (size_t)tile.key_blocks * ATTN_QUAD);
   tile.queries = tile.codes + ATTN_QUAD * ATTN_TILE;
   for (uint32_t r = 0, m; r < n; r += m) {
-    m = n - r >= 4 ? 4 : n - r >= 2 ? 2 : 1;
+    m = u32_min(n - r, ATTN_QUAD);
     tile.rows = rows + r;
     quad_run(&tile, a, kv_head, m);
   }

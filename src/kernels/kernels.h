@@ -125,9 +125,10 @@ uint64_t attn_scratch_bytes(uint32_t d_head, uint32_t d_value);
 /* One thread's share of attn over all tokens and all kv heads (head_begin and
  * head_end are not read): pairs of kv head and token, dealt out by the number
  * of keys that they see, so that the shares of a prompt cost the same; of one
- * token, kv heads. thread_count calls do what attn does, to the bit. */
+ * token, query heads: a model may have fewer kv heads than there are threads.
+ * thread_count calls do what attn does, to the bit. */
 void attn_share(const lnl_attn *a, uint32_t thread, uint32_t thread_count);
-/* Where the share of a thread begins: kv head * n_tok + token. */
+/* Where the share of a thread begins in several tokens: kv head * n_tok + token. */
 uint64_t attn_share_begin(const lnl_attn *a, uint32_t thread, uint32_t thread_count);
 
 #define LNL_KERNEL(TYPE, name)                                                                               \

@@ -3,7 +3,7 @@
 import process from 'node:process';
 
 import { startReadLoop } from './read-loop.js';
-import { linealPeer, timeDecode, timePrefill, warmUp } from './speak.js';
+import { linealPeer, timeGeneration, warmUp } from './speak.js';
 
 const [, , kind, libraryUrl] = process.argv;
 
@@ -42,8 +42,7 @@ const methods = {
     return peer.info;
   },
   warmUp: (prompt, ms) => warmUp(peer.generate, prompt, ms),
-  prefill: (prompt) => timePrefill(peer.generate, prompt),
-  decode: (prompt, n) => timeDecode(peer.generate, prompt, n),
+  speed: (prompt, n) => timeGeneration(peer.generate, prompt, n),
   async readLoop(bytes, threads, wasm) {
     loop ??= await startReadLoop(await WebAssembly.compile(Buffer.from(wasm, 'base64')), bytes, threads);
     return loop.run();

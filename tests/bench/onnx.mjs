@@ -46,7 +46,7 @@ try {
     for (const peer of [ours, theirs]) if (values.boost) raisePriority(peer.pid);
     const times = await theirs.page.evaluate(([list, m]) => globalThis.peer.matrices(list, m, 3), [matrices, rows]);
     const bare = (rows / times.reduce((sum, ms, i) => sum + ms * matrices[i].count, 0)) * 1000;
-    const { tps } = await ours.prefill(rows);
+    const { prefill: tps } = await ours.speed(rows, 1);
     samples.push({ tps, bare });
     log(`round ${run + 1}: lineal ${tps.toFixed(0)}, onnxruntime-web's matrices alone ${bare.toFixed(0)} tokens/s`);
   }

@@ -1,5 +1,5 @@
 // The engines that are compared, each behind the same few calls:
-//   await start(); info; await warmUp(ms); await prefill(n); await decode(n); await readLoop(bytes, threads);
+//   await start(); info; await warmUp(ms); await speed(promptTokens, newTokens); await readLoop(bytes, threads);
 //   pid (of its process, whose tree is its own); await close()
 import { execFileSync, fork } from 'node:child_process';
 import fs from 'node:fs';
@@ -174,8 +174,7 @@ export class PagePeer {
   }
 
   warmUp(milliseconds) { return this.call('warmUp', promptOf(64), milliseconds); }
-  prefill(n) { return this.call('prefill', promptOf(n)); }
-  decode(prompt, n) { return this.call('decode', promptOf(prompt), n); }
+  speed(prompt, n) { return this.call('speed', promptOf(prompt), n); }
   readLoop(bytes, threads) { return this.call('readLoop', bytes, threads); }
   async close() { await this.browser?.close(); }
 }
@@ -218,8 +217,7 @@ export class ProcessPeer {
   }
 
   warmUp(milliseconds) { return this.#call('warmUp', promptOf(64), milliseconds); }
-  prefill(n) { return this.#call('prefill', promptOf(n)); }
-  decode(prompt, n) { return this.#call('decode', promptOf(prompt), n); }
+  speed(prompt, n) { return this.#call('speed', promptOf(prompt), n); }
   readLoop(bytes, threads) {
     return this.#call('readLoop', bytes, threads, fs.readFileSync(this.readLoopFile).toString('base64'));
   }

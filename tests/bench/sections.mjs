@@ -9,7 +9,6 @@ import { PagePeer, ProcessPeer, promptOf, startSite } from './peers.mjs';
 import { QUIET } from './report.mjs';
 
 const MOST_READ_BYTES = 512 * 2 ** 20; // far beyond the caches
-const PROMPT_BEFORE_DECODE = 16;
 const LEAST_RUNS = 3;
 const LONGEST_MS = 20 * 60000;
 
@@ -136,10 +135,9 @@ async function rounds(bench, sessions, weights) {
 async function oneRound(bench, session, round, weights) {
   const { options, log } = bench;
   const { record } = session;
-  const prefill = await timed(bench, session, () => session.prefill(options.pp));
-  const decode = await timed(bench, session, () => session.decode(PROMPT_BEFORE_DECODE, options.tg));
-  record.prefill.push({ ...prefill, round });
-  record.decode.push({ ...decode, round });
+  const { prefill, decode, others } = await timed(bench, session, () => session.speed(options.pp, options.tg));
+  record.prefill.push({ tps: prefill, others, round });
+  record.decode.push({ tps: decode, others, round });
   if (bench.readLoop && (session.key === 'lineal-chromium' || session.key === 'lineal-node')) {
     const read = await timed(bench, session, async () => ({
       passes: await session.readLoop(Math.min(weights, MOST_READ_BYTES), record.threads),
@@ -147,8 +145,8 @@ async function oneRound(bench, session, round, weights) {
     const sorted = [...read.passes].sort((a, b) => a - b);
     record.read.push({ tps: sorted[sorted.length >> 1], others: read.others, round });
   }
-  log(`  round ${round + 1}: ${session.key} x${record.threads}: prefill ${prefill.tps.toFixed(1)}, ` +
-    `decode ${decode.tps.toFixed(1)} tokens/s, others used ${decode.others} cores`);
+  log(`  round ${round + 1}: ${session.key} x${record.threads}: prefill ${prefill.toFixed(1)}, ` +
+    `decode ${decode.toFixed(1)} tokens/s, others used ${others} cores`);
 }
 
 /** Decode near the start of the context against decode near its end, for each KV type that lineal has. */
@@ -168,13 +166,13 @@ export async function position(bench, model, quant) {
         await session.start(file);
         record.info = session.info;
         await session.warmUp(options.warmUpMs);
-        await session.call('decodeOn', promptOf(session.at), 8);
+        await session.call('speedOn', promptOf(session.at), 8);
       }
       for (let round = 0; round < options.runs; round++) {
         for (const session of sessions) {
           // the prompt's beginning is kept, so only its last token is evaluated again
-          const sample = await timed(bench, session, () => session.call('decodeOn', promptOf(session.at), 64));
-          record.positions[session.at].push({ ...sample, round });
+          const { decode, others } = await timed(bench, session, () => session.call('speedOn', promptOf(session.at), 64));
+          record.positions[session.at].push({ tps: decode, others, round });
         }
       }
       emit(record);

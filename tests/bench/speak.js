@@ -2,23 +2,23 @@
 // the tokens arrive. A peer gives generate(prompt, maxTokens, onToken), which
 // resolves with {prefillMs?, promptTokens?} as its engine tells them.
 
-/** Tokens a second of a prompt of n tokens, until its first new token can be given. */
-export async function timePrefill(generate, prompt) {
+/**
+ * One generation: tokens a second of the prompt, until its first new token can
+ * be given, and from the arrival of that in the caller's code to that of the last.
+ */
+export async function timeGeneration(generate, prompt, maxTokens) {
   const start = performance.now();
-  let first;
-  const told = await generate(prompt, 1, () => { first ??= performance.now() - start; });
-  if (told.promptTokens !== undefined && told.promptTokens !== prompt.ids.length) {
-    throw new Error(`the prompt has ${prompt.ids.length} tokens, the peer evaluated ${told.promptTokens}`);
-  }
-  return { tps: prompt.ids.length / ((told.prefillMs ?? first) / 1000), wallTps: prompt.ids.length / (first / 1000) };
-}
-
-/** Tokens a second from the arrival of the first new token to that of the last. */
-export async function timeDecode(generate, prompt, maxTokens) {
   const arrivals = [];
-  await generate(prompt, maxTokens, () => arrivals.push(performance.now()));
+  const told = await generate(prompt, maxTokens, () => arrivals.push(performance.now()));
+  const { length } = prompt.ids;
+  if (told.promptTokens !== undefined && told.promptTokens !== length) {
+    throw new Error(`the prompt has ${length} tokens, the peer evaluated ${told.promptTokens}`);
+  }
   if (arrivals.length !== maxTokens) throw new Error(`${maxTokens} tokens asked for, ${arrivals.length} came`);
-  return { tps: (maxTokens - 1) / ((arrivals.at(-1) - arrivals[0]) / 1000) };
+  return {
+    prefill: length / ((told.prefillMs ?? arrivals[0] - start) / 1000),
+    decode: (maxTokens - 1) / ((arrivals.at(-1) - arrivals[0]) / 1000),
+  };
 }
 
 /** Short generations for so long, and at least one: the engine's compilers are done then. */

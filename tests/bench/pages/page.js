@@ -1,6 +1,6 @@
 // The page's side of a browser peer: what the benchmark calls through the driver.
 import { startReadLoop } from '/bench/read-loop.js';
-import { timeDecode, timePrefill, warmUp } from '/bench/speak.js';
+import { timeGeneration, warmUp } from '/bench/speak.js';
 
 /** The file at a URL, kept in the origin's private file system. */
 export async function storedFile(url) {
@@ -24,9 +24,8 @@ export function serve(how) {
       return peer.info;
     },
     warmUp: (prompt, ms) => warmUp(peer.generate, prompt, ms),
-    prefill: (prompt) => timePrefill(peer.generate, prompt),
-    decode: (prompt, n) => timeDecode(peer.generate, prompt, n),
-    decodeOn: (prompt, n) => timeDecode((...args) => peer.generate(...args, true), prompt, n),
+    speed: (prompt, n) => timeGeneration(peer.generate, prompt, n),
+    speedOn: (prompt, n) => timeGeneration((...args) => peer.generate(...args, true), prompt, n),
     async readLoop(bytes, threads) {
       loop ??= await startReadLoop(await WebAssembly.compileStreaming(fetch('/read-loop.wasm')), bytes, threads);
       return loop.run();

@@ -60,9 +60,8 @@ lnl_status resolve_place(lnl_engine *e, uint32_t i, bool streamed) {
       .stream = streamed,
   };
   if (w->form->packing && model_can_pack(&e->model, w)) {
-    uint64_t groups = (model_row_count(w) + FORM_GROUP - 1) / FORM_GROUP;
     query.packed_kernel = w->form->packing->kernel;
-    query.packed_bytes = groups * form_group_bytes(w->form, t->shape[0]);
+    query.packed_bytes = form_group_count(model_row_count(w)) * form_group_bytes(w->form, t->shape[0]);
   }
   place_resolve(&query, &w->place);
   w->held = w->place.hold == HOLD_F32 ? f32 : w->place.hold == HOLD_F16 ? f16 : w->form;

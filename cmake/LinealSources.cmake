@@ -4,7 +4,7 @@ file(GLOB LNL_KERNEL_SOURCES CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/kernels/
 file(GLOB LNL_TOP_SOURCES CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/*.c")
 set(LNL_CORE_SOURCES ${LNL_TOP_SOURCES} ${LNL_FORM_SOURCES} ${LNL_KERNEL_SOURCES})
 # What runs once a model or once a message, not once a token: small before fast.
-set(LNL_SMALL_SOURCES arch block budget engine explain fmt gguf gguf_read hparams host inspect kv load mem
+set(LNL_SMALL_SOURCES arch block budget engine explain fmt gguf gguf_read gguf_tables hparams host inspect kv load mem
   model place plan resolve session status stream tok_vocab)
 list(TRANSFORM LNL_SMALL_SOURCES PREPEND "${CMAKE_SOURCE_DIR}/src/")
 list(TRANSFORM LNL_SMALL_SOURCES APPEND ".c")

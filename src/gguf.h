@@ -55,7 +55,7 @@ typedef struct gguf {
   uint64_t data_offset; /* where tensor data starts */
   uint64_t data_end;    /* end of the last tensor's bytes (unpadded) */
   uint64_t file_bytes;  /* as told to gguf_init, or GGUF_SIZE_UNKNOWN */
-  /* private to gguf.c */
+  /* private to gguf.c and its parts (gguf_image.h) */
   struct gguf_parse {
     uint8_t *image; /* owned: header bytes received so far */
     uint64_t image_bytes, image_cap;

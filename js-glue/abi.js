@@ -1,62 +1,16 @@
-// The only file that touches wasm memory: compiles and instantiates a module,
-// and wraps each export of wasm/abi.h. Rules kept here: pointers are unsigned
+// The only file that touches wasm memory: instantiates a module, and wraps each
+// export of wasm/abi.h. Rules kept here: pointers are unsigned
 // (#pointer: they pass 2 GiB, and in the module with 64-bit addresses they are
 // BigInts), 64-bit quantities are doubles, and a view of the memory is taken
 // anew after each call, because each call may grow it.
+import { HOLD, HOST_KIND, KV_TYPE, NUMBER, PROFILE, STATUS } from './abi-names.js';
 import { held } from './caps.js';
-import { LinealError } from './errors.js';
+import { LinealError, messageOf } from './errors.js';
+
+/** @typedef {import('./abi-names.js').NumberName} NumberName */
 
 const ABI_VERSION = 9;
 
-export const STATUS = /** @type {const} */ ({ OK: 0, NEED_BYTES: 1, MORE: 2, CANCELLED: 3, CONTEXT_FULL: 4 });
-export const TEXT = /** @type {const} */ ({
-  EXPLAIN_JSON: 0,
-  EXPLAIN: 1,
-  INSPECT_JSON: 2,
-  INSPECT: 3,
-  MEMORY_JSON: 4,
-  PLAN_JSON: 5,
-});
-// In the order of the NUM_ enumeration.
-const NUMBER_NAMES = /** @type {const} */ ([
-  'fits',
-  'nCtx',
-  'nCtxTrain',
-  'nVocab',
-  'nPast',
-  'bos',
-  'eos',
-  'hasTokenizer',
-  'allocCalls',
-  'growCalls',
-  'liveBytes',
-  'highWaterBytes',
-  'hostBytes',
-  'chunk',
-  'weightBytes',
-  'loadedBytes',
-  'addsBos',
-  'liveBlocks',
-  'headerBytes',
-  'maxPieceBytes',
-  'nEmbd',
-  'streamedBytes',
-  'expertHits',
-  'expertMisses',
-  'chunkDecodes',
-]);
-/** @typedef {typeof NUMBER_NAMES[number]} NumberName */
-const NUMBER = /** @type {Record<NumberName, number>} */ (
-  Object.fromEntries(NUMBER_NAMES.map((name, index) => [name, index]))
-);
-
-// What the -mt modules import: LNL_THREADS_LINK of cmake/WasmModule.cmake.
-const SHARED_PAGES = 8;
-// An engine may refuse to set aside as much as there could be.
-const SHARED_MAX_PAGES = [65536, 49152, 32768, 24576, 16384, 12288, 8192, 4096];
-// The same of the module with 64-bit addresses.
-const WIDE_MAX_PAGES = [262144, 196608, 131072, 98304];
-const PAGE_BYTES = 65536;
 // An input above this is given back with its ids (four times as large at most)
 // when the call ends.
 const KEPT_INPUT_BYTES = 16384;
@@ -69,127 +23,8 @@ const MOST_STRING_BYTES = 4096;
 // The core takes at most so much of a header at a time.
 const HEADER_PIECE_BYTES = 2 ** 24;
 
-const HOST_KIND = { browser: 0, node: 1, wasi: 2, native: 3 };
-const KV_TYPE = { auto: 0, f32: 1, f16: 2, q8_0: 3, q4_0: 4 };
-const PROFILE = { auto: 0, browser: 1, phone: 2, node: 3, native: 4 };
-const HOLD = { auto: 0, stored: 1, x8: 2, f32: 3, f16: 4 };
-
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
-
-/** @type {Map<string, Promise<WebAssembly.Module>>} */
-const modules = new Map();
-
-/**
- * Compiles once per URL; a failure is not remembered.
- * @param {URL} url
- * @returns {Promise<WebAssembly.Module>}
- */
-export function compileModule(url) {
-  const known = modules.get(url.href);
-  if (known) return known;
-  const compiled = compile(url);
-  modules.set(url.href, compiled);
-  compiled.catch(() => modules.delete(url.href));
-  return compiled;
-}
-
-/** @param {URL} url */
-async function compile(url) {
-  let bytes;
-  try {
-    if (url.protocol === 'file:') {
-      const { readFile } = await import('node:fs/promises');
-      bytes = await readFile(url);
-    } else {
-      const response = await fetch(url, { credentials: 'same-origin' });
-      if (!response.ok) throw new Error(`HTTP status ${response.status}`);
-      const type = response.headers.get('content-type') ?? '';
-      // compileStreaming insists on this type; other servers cost one copy of a small file.
-      if (type.split(';')[0].trim() === 'application/wasm' && WebAssembly.compileStreaming) {
-        return await WebAssembly.compileStreaming(response);
-      }
-      bytes = await response.arrayBuffer();
-    }
-  } catch (error) {
-    const text = error instanceof Error ? error.message : String(error);
-    const code = error instanceof WebAssembly.CompileError ? 'WASM_UNSUPPORTED' : 'WASM_UNAVAILABLE';
-    throw new LinealError(code, `the module ${url.href} could not be loaded: ${text}`, {
-      detail: { url: url.href },
-      cause: error,
-    });
-  }
-  try {
-    return await held(WebAssembly.compile(bytes));
-  } catch (error) {
-    const text = error instanceof Error ? error.message : String(error);
-    throw new LinealError('WASM_UNSUPPORTED', `the engine refused the module ${url.href}: ${text}`, {
-      detail: { url: url.href },
-      cause: error,
-    });
-  }
-}
-
-/**
- * @typedef {object} MemoryKind
- * @property {boolean} shared for a module with threads
- * @property {boolean} [wide] for the module with 64-bit addresses
- */
-
-/**
- * Throws where the engine does not give it.
- * @param {number} initial pages @param {number} maximum @param {MemoryKind} kind
- */
-function newMemory(initial, maximum, { shared, wide }) {
-  const sharing = shared ? { shared } : {};
-  const limits = wide
-    ? { initial: BigInt(initial), maximum: BigInt(maximum), address: 'i64', ...sharing }
-    : { initial, maximum, ...sharing };
-  return new WebAssembly.Memory(/** @type {WebAssembly.MemoryDescriptor} */ (limits));
-}
-
-/**
- * A memory for a module with threads, as large as the engine allows; undefined where it allows none.
- * @param {boolean} [wide] for the module with 64-bit addresses
- * @returns {{ memory: WebAssembly.Memory, maxBytes: number } | undefined} maxBytes 0: the whole address space
- */
-export function sharedMemory(wide = false) {
-  const most = wide ? WIDE_MAX_PAGES : SHARED_MAX_PAGES;
-  for (const maximum of most) {
-    try {
-      const memory = newMemory(SHARED_PAGES, maximum, { shared: true, wide });
-      return { memory, maxBytes: maximum === most[0] ? 0 : maximum * PAGE_BYTES };
-    } catch {
-      // Try a smaller one.
-    }
-  }
-  return undefined;
-}
-
-// Every engine gives so much.
-const TRIED_FROM_BYTES = 64 * 2 ** 20;
-const TRIED_STEPS = 16;
-
-/**
- * How much memory the engine gives of the bytes asked for: all of them, or, stepping down by
- * sixteenths, what it gives first. Nothing is written to it, so that it takes no room but in the
- * address space, and it is let go at once.
- * @param {number} bytes a whole number of pages
- * @param {MemoryKind} kind
- */
-export function memoryGiven(bytes, kind) {
-  if (bytes < TRIED_FROM_BYTES) return bytes;
-  for (let step = TRIED_STEPS; step > 0; step--) {
-    const pages = Math.floor((bytes / PAGE_BYTES) * (step / TRIED_STEPS));
-    try {
-      newMemory(pages, pages, kind);
-      return pages * PAGE_BYTES;
-    } catch {
-      // Step down.
-    }
-  }
-  return TRIED_FROM_BYTES;
-}
 
 /**
  * One instance of the module with one engine in it. Dropping it gives the
@@ -602,9 +437,18 @@ export class Core {
     if (!this.#dead) this.#call('thread_lost', this.#engine);
   }
 
-  /** Lets the other threads return. */
+  /**
+   * Lets the other threads return. After a trap too, if that can still be told them: they wait in the
+   * memory, which nothing else reaches, in the middle of a step perhaps.
+   */
   threadsStop() {
-    if (!this.#dead) this.#call('threads_stop', this.#engine);
+    if (!this.#engine) return;
+    try {
+      if (this.#dead) this.#exports.lnl_abi_thread_lost(this.#engine);
+      this.#exports.lnl_abi_threads_stop(this.#engine);
+    } catch (error) {
+      this.#dead ||= `threads_stop stopped with ${messageOf(error)}`;
+    }
   }
 
   /** The other threads did not start: goes on with this one. */
@@ -692,7 +536,7 @@ export class Core {
       return this.#exports[`lnl_abi_${name}`](...args);
     } catch (error) {
       // A trap (failed assertion, stack overflow): nothing in the memory can be trusted any more.
-      this.#dead = `${name} stopped with ${error instanceof Error ? error.message : String(error)}`;
+      this.#dead = `${name} stopped with ${messageOf(error)}`;
       throw new LinealError('INTERNAL', `the core stopped in ${name}: ${String(error)}`, { cause: error });
     }
   }

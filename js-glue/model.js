@@ -12,6 +12,7 @@ import {
   tokenizeOptions,
 } from './options.js';
 import { linkedController } from './signals.js';
+import { atMost } from './turn.js';
 
 const CLOSE_PATIENCE_MS = 1000;
 
@@ -385,12 +386,7 @@ export class Model {
       [...this.#running].map(async ({ controller, end, release }) => {
         controller.abort(abortError());
         // What does not end by itself (a read that hangs) ends with the backend.
-        /** @type {ReturnType<typeof setTimeout> | undefined} */ let timer;
-        const patience = new Promise((resolve) => {
-          timer = setTimeout(resolve, CLOSE_PATIENCE_MS);
-        });
-        await Promise.race([end().catch(() => {}), patience]);
-        clearTimeout(timer);
+        await atMost(end().catch(() => {}), CLOSE_PATIENCE_MS);
         release();
       }),
     );

@@ -1,6 +1,6 @@
 // Time and bytes of each step of a generation, and of the phases of opening a
 // model. The core has no clock: it runs one step a call, and the calls are timed.
-import { STATUS } from './abi.js';
+import { STATUS } from './abi-names.js';
 
 /** @typedef {import('./index.d.ts').StepStats} StepStats */
 /** @typedef {import('./index.d.ts').GroupStats} GroupStats */

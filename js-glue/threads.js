@@ -2,9 +2,12 @@
 // bound, ended when it is closed. One that dies is reported to the core, which
 // then fails with THREAD_LOST instead of waiting for it.
 import { isNode } from './caps.js';
+import { atMost } from './turn.js';
 
 const START_PATIENCE_MS = 10_000;
 const END_PATIENCE_MS = 1000;
+/** Of those that were told by a core that had trapped: they may not have heard it. */
+const UNHEARD_PATIENCE_MS = 100;
 
 /**
  * @typedef {object} ThreadWorker
@@ -46,16 +49,6 @@ async function startWorker(onMessage, onGone) {
   };
 }
 
-/** Resolves with the promise, or after so long. @param {Promise<unknown>} promise @param {number} ms */
-async function atMost(promise, ms) {
-  /** @type {ReturnType<typeof setTimeout> | undefined} */ let timer;
-  const patience = new Promise((resolve) => {
-    timer = setTimeout(resolve, ms);
-  });
-  await Promise.race([promise, patience]);
-  clearTimeout(timer);
-}
-
 /** One thread, from 1. */
 class Thread {
   /** @type {'starting' | 'ready' | 'gone'} gone: it has returned, or is dead */ state = 'starting';
@@ -95,9 +88,9 @@ class Thread {
     (await this.#worker).detach();
   }
 
-  /** Resolves when it has returned from the core, which has let it go already. */
-  async returned() {
-    if (this.state === 'ready') await atMost(this.change(), END_PATIENCE_MS);
+  /** Resolves when it has returned from the core, which has let it go already. @param {number} patienceMs */
+  async returned(patienceMs) {
+    if (this.state === 'ready') await atMost(this.change(), patienceMs);
   }
 
   async terminate() {
@@ -149,9 +142,10 @@ export class Threads {
     this.#core.threadsStop();
     const threads = this.#threads;
     this.#threads = [];
+    const patienceMs = this.#core.dead ? UNHEARD_PATIENCE_MS : END_PATIENCE_MS;
     await Promise.all(
       threads.map(async (thread) => {
-        await thread.returned();
+        await thread.returned(patienceMs);
         if (!this.#endWithParent) await thread.terminate();
       }),
     );

@@ -1,4 +1,5 @@
-// A turn for timers, messages and signals of this thread, at the lowest cost.
+// A turn for timers, messages and signals of this thread, at the lowest cost; and
+// waiting with an end.
 
 /** @type {(() => Promise<void>) | undefined} */
 let turn;
@@ -25,4 +26,14 @@ function makeTurn() {
       waiting.push(resolve);
       port2.postMessage(0);
     });
+}
+
+/** Resolves with the promise, or after so long. @param {Promise<unknown>} promise @param {number} ms */
+export async function atMost(promise, ms) {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ let timer;
+  const patience = new Promise((resolve) => {
+    timer = setTimeout(resolve, ms);
+  });
+  await Promise.race([promise, patience]);
+  clearTimeout(timer);
 }

@@ -2,7 +2,8 @@
 // said to help does help, smaller types among it; what is said to fit loads under the ceiling of a real engine.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { Core, compileModule } from '../../js-glue/abi.js';
+import { Core } from '../../js-glue/abi.js';
+import { compileModule } from '../../js-glue/wasm-module.js';
 import { chooseModule } from '../../js-glue/caps.js';
 import { explain, open, probeHost } from '../../js-glue/index.js';
 import { MODULES, ROOT } from '../lib/fixtures.mjs';

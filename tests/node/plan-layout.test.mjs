@@ -3,7 +3,9 @@
 // logits are the same to the bit.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Core, STATUS, TEXT, compileModule } from '../../js-glue/abi.js';
+import { STATUS, TEXT } from '../../js-glue/abi-names.js';
+import { Core } from '../../js-glue/abi.js';
+import { compileModule } from '../../js-glue/wasm-module.js';
 import { probeHost } from '../../js-glue/index.js';
 import { DEFAULTS, describedModel, promptIds } from '../conformance/generator.mjs';
 import { architectureCases, embeddingCases } from '../conformance/suite.mjs';

@@ -5,7 +5,9 @@ import { spawn } from 'node:child_process';
 import fs from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import { Core, TEXT, compileModule } from '../../js-glue/abi.js';
+import { TEXT } from '../../js-glue/abi-names.js';
+import { Core } from '../../js-glue/abi.js';
+import { compileModule } from '../../js-glue/wasm-module.js';
 import { chromeTrace, explain, open, probeHost } from '../../js-glue/index.js';
 import { BUNDLED, CLI, ROOT, generate, memoryLine, temporary } from '../lib/fixtures.mjs';
 

@@ -1,7 +1,8 @@
 // What is in the cache, for people and programs: looked at, checked, removed.
 import { bytesOf, describeManifest, dropLine, parseManifest } from './cache-manifest.js';
 import { LinealError, badArgument } from './errors.js';
-import { cacheDirectory, checkOptions } from './options.js';
+import { checkOptions } from './checks.js';
+import { cacheDirectory } from './options.js';
 import { busyEntry, keyOf, openStore, sha256Hex, storeError } from './store.js';
 import { describeSource } from './source.js';
 

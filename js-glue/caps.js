@@ -192,15 +192,12 @@ export function threadsPossible(host, asked) {
 }
 
 /**
- * @param {Partial<import('./index.d.ts').HostCapabilities>} [overrides]
+ * @param {Partial<import('./index.d.ts').HostCapabilities>} [overrides] checked already
  * @param {{ syncRead?: boolean, rangeRead?: boolean }} [source] what the source at hand can do
  * @returns {Promise<import('./index.d.ts').HostCapabilities>}
  */
 export async function probeCapabilities(overrides = {}, source = {}) {
   const kind = overrides.kind ?? (isNode ? 'node' : 'browser');
-  if (!['browser', 'node', 'wasi', 'native'].includes(kind)) {
-    throw badArgument(`host.kind is 'browser', 'node', 'wasi' or 'native', not '${String(kind)}'`);
-  }
   const isolated =
     typeof SharedArrayBuffer !== 'undefined' &&
     (isNode || /** @type {any} */ (globalThis).crossOriginIsolated === true);
@@ -218,12 +215,7 @@ export async function probeCapabilities(overrides = {}, source = {}) {
     threads: kind === 'browser' || kind === 'node' ? await (coreCount ??= hardwareThreads()) : 1,
     maxMemoryBytes: 0,
   };
-  for (const [name, value] of Object.entries(overrides)) {
-    if (!(name in host)) throw badArgument(`host has no capability '${name}'`);
+  for (const [name, value] of Object.entries(overrides))
     if (value !== undefined) /** @type {any} */ (host)[name] = value;
-  }
-  if (!Number.isInteger(host.threads) || host.threads < 1)
-    throw badArgument('host.threads is a whole number from 1');
-  if (!(host.maxMemoryBytes >= 0)) throw badArgument('host.maxMemoryBytes is a number of bytes from 0');
   return host;
 }

@@ -1,6 +1,9 @@
 // The command line's options: one table for parsing, checking and --help.
 import { parseArgs } from 'node:util';
-import { LinealError, parseByteSize } from './index.js';
+import { byteSize } from './checks.js';
+import { messageOf } from './errors.js';
+import { LinealError } from './index.js';
+import { nearest } from './nearest.js';
 import { withoutSecrets } from './source.js';
 
 /**
@@ -34,19 +37,14 @@ function ids(text, name) {
     .map((part) => integer(part, name));
 }
 
-/** @param {string} text @param {string} name */
-function positive(text, name) {
+/** @param {number} least */
+const from = (least) => (/** @type {string} */ text, /** @type {string} */ name) => {
   const n = integer(text, name);
-  if (n < 1) throw usage(`--${name} takes a whole number from 1, not '${text}'`);
+  if (n < least) throw usage(`--${name} takes a whole number from ${least}, not '${text}'`);
   return n;
-}
-
-/** @param {string} text @param {string} name */
-function natural(text, name) {
-  const n = integer(text, name);
-  if (n < 0) throw usage(`--${name} takes a whole number from 0, not '${text}'`);
-  return n;
-}
+};
+const positive = from(1);
+const natural = from(0);
 
 /** Milliseconds. @param {string} text @param {string} name */
 function seconds(text, name) {
@@ -95,7 +93,7 @@ export const OPTIONS = {
     type: 'string',
     short: 'm',
     value: 'SIZE',
-    parse: (text) => parseByteSize(text),
+    parse: (text, name) => byteSize(`--${name}`, text, 1),
     help: 'memory budget, for example 2GiB or 512MB',
   },
   kv: { type: 'string', value: 'TYPE', help: 'key-value cache: auto, f32, f16, q8_0 or q4_0 (default auto)' },
@@ -267,8 +265,9 @@ export function parseCommand(command, names, argv, rules = {}) {
   try {
     parsed = parseArgs({ args: argv, options: config, allowPositionals: true, strict: true });
   } catch (error) {
-    const text = error instanceof Error ? error.message : String(error);
-    throw usage(text.split(/\.\s|\n/)[0], `${remedy}; a value that begins with - is written --option=value`);
+    const [text] = messageOf(error).split(/\.\s|\n/);
+    const meant = nearest(/^Unknown option '--(.*)'$/.exec(text)?.[1] ?? '', names);
+    throw usage(meant === undefined ? text : `${text}; the nearest is --${meant}`, `${remedy}; a value that begins with - is written --option=value`);
   }
   const given = /** @type {Record<string, any>} */ (parsed.values);
   if (given.help) return { source: '', more: [], values: given, help: true };

@@ -30,7 +30,7 @@
  * mode both functions still run on the thread that called `open`.
  */
 export interface CustomSource {
-  /** Whole size in bytes; leave it out when it is unknown. */
+  /** Whole size in bytes; leave it out when it is unknown. 0 is that of an empty source, which holds no model. */
   size?: number;
   /** Shown in messages. Default: 'custom source'. */
   name?: string;
@@ -91,11 +91,14 @@ export type TokenIds =
 
 // --- options -----------------------------------------------------------------
 // Keys that are not listed here are refused with BAD_ARGUMENT: a misspelt
-// option never passes for one left out.
+// option never passes for one left out. So is a number out of its range, before
+// anything is read: the error's detail has `option`, `least`, `most` and `given`.
+// Counts and sizes begin at 1 unless 0 is said to mean something.
 
 /** What the machine can do. Probed; overridden here to plan for another one. */
 export interface HostCapabilities {
   kind: 'browser' | 'node' | 'wasi' | 'native';
+  /** It maps files instead of reading them, as native hosts do: for `explain` only. */
   canMap: boolean;
   canGrow: boolean;
   /** There can be more than 4 GiB: the engine runs 'relaxed-mt-64', and the machine has as much, as far as it tells. */
@@ -106,7 +109,7 @@ export interface HostCapabilities {
   isolated: boolean;
   /** The thread that computes may wait for others; the main thread of a page may not. */
   canWait: boolean;
-  /** Hardware threads. */
+  /** Hardware threads, 1 to 65536. */
   threads: number;
   /** Ceiling of linear memory in bytes; 0: only the address space limits it. */
   maxMemoryBytes: number;
@@ -238,8 +241,8 @@ export interface CacheOptions {
   /**
    * For all models together: those used least recently make room for one that is
    * downloaded, but none that is open or being downloaded. A model that is larger,
-   * or for which that makes too little room, runs uncached (CACHE_FULL). Default:
-   * no limit but the disk's.
+   * or for which that makes too little room, runs uncached (CACHE_FULL). Above 0;
+   * default: no limit but the disk's.
    */
   maxBytes?: ByteSize;
   /**
@@ -303,13 +306,13 @@ export interface ExplainOptions {
    * context. Default: the smaller of the model's own and 2048.
    */
   context?: number | 'max';
-  /** Memory budget. Default: none beyond what the machine gives. */
+  /** Memory budget, above 0. Default: none beyond what the machine gives. */
   memory?: ByteSize;
   /** Type of the KV cache. Default: 'auto', the core decides and says why. */
   kvType?: KvType;
   /** In which form each weight is held. Default: the core decides. */
   placement?: PlacementOptions;
-  /** Prompt tokens evaluated in one pass. Default: the core decides. */
+  /** Prompt tokens evaluated in one pass, 1 to 1048576. Default: the core decides. */
   chunk?: number;
   /** Keep the logits of every prompt position, for `evaluate`. Default: false. */
   allLogits?: boolean;
@@ -330,7 +333,10 @@ export interface ExplainOptions {
    * and the next one reads again. 'off': such a model does not fit.
    */
   stream?: 'auto' | 'off';
-  /** Most bytes of that window. Default: as many as make reading fast. */
+  /**
+   * Most bytes of that window, above 0; a few rows of each of those weights always fit. Default: as many as make
+   * reading fast.
+   */
   streamWindow?: ByteSize;
   /**
    * Which build to run. Default: 'auto', 'relaxed' where the engine has relaxed
@@ -343,7 +349,7 @@ export interface ExplainOptions {
   module?: 'auto' | ModuleName;
   /**
    * How many threads compute. Default: 'auto', all of up to 4 hardware threads,
-   * at most 8 of more. A number is obeyed up to what the machine has; what was
+   * at most 8 of more. A number, 1 to 65536, is obeyed up to what the machine has; what was
    * made of it, and why, is in the explanation (`threads`, `threads_reason`,
    * `warnings`). It is 1 where memory cannot be shared: in a page that is not
    * cross-origin isolated, or with `worker: false` on a page's main thread. The
@@ -618,7 +624,7 @@ export interface TokenizeOptions {
 }
 
 export interface GenerateOptions {
-  /** At most this many tokens. Default: 128, and never past the context. */
+  /** At most this many tokens; 0: only the prompt is evaluated. Default: 128, and never past the context. */
   maxTokens?: number;
   /** 0, the default, is greedy: the same prompt always gives the same text. */
   temperature?: number;
@@ -630,7 +636,7 @@ export interface GenerateOptions {
   minP?: number;
   /** Above 1 makes recent tokens less likely. Default 1: off. */
   repeatPenalty?: number;
-  /** How many recent tokens that looks at. Default 64. */
+  /** How many recent tokens that looks at; 0: none. Default 64. */
   repeatLastN?: number;
   /** Integer from 0 to 2^32 - 1. Default 0: sampling too is reproducible unless asked otherwise. */
   seed?: number;

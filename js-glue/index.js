@@ -1,12 +1,13 @@
 // The public API; index.d.ts is its manual.
 import { LocalBackend, WorkerBackend } from './backend.js';
 import { chooseModule, isPage, probeCapabilities } from './caps.js';
-import { LinealError, abortError, badArgument, callbackError, throwIfAborted } from './errors.js';
+import { LinealError, abortError, badArgument, callbackError, messageOf, throwIfAborted } from './errors.js';
 import { hubOption } from './hub.js';
 import { memoryMap } from './memory-map.js';
 import { Model, Tokenizer } from './model.js';
 import { modelCache } from './cache-admin.js';
-import { cacheOptions, fetchOptions, parseByteSize, planOptions } from './options.js';
+import { parseByteSize } from './checks.js';
+import { cacheOptions, fetchOptions, planOptions } from './options.js';
 import { linkedController } from './signals.js';
 import { closeParts, describeSource } from './source.js';
 import { chromeTrace } from './trace.js';
@@ -20,6 +21,25 @@ export const version = '0.1.0';
 /** @typedef {import('./model.js').Backend} Backend */
 
 /**
+ * The arguments, checked. What else is thrown meanwhile is of their own making: a getter, a proxy.
+ * @param {Source} source
+ * @param {ExplainOptions} options
+ */
+function readArguments(source, options) {
+  try {
+    const plan = planOptions(options);
+    const cache = cacheOptions(options.cache);
+    const parts = describeSource(source, { ...fetchOptions(options.fetch), cache }, hubOption(options.hub));
+    if (cache && cache.sha256.length > 0 && parts.some(({ kind }) => kind !== 'url'))
+      throw badArgument('cache.sha256 is compared for models at addresses only', { option: 'cache.sha256' });
+    return { plan, cache, parts };
+  } catch (cause) {
+    if (cause instanceof LinealError) throw cause;
+    throw new LinealError('BAD_ARGUMENT', `the arguments cannot be read: ${messageOf(cause)}`, { cause });
+  }
+}
+
+/**
  * Checks the arguments, starts the backend, and ends it again if the work fails.
  * @template T
  * @param {Source} source
@@ -30,11 +50,7 @@ export const version = '0.1.0';
  * @returns {Promise<T>}
  */
 async function withBackend(source, options, work, keep) {
-  const plan = planOptions(options);
-  const cache = cacheOptions(options.cache);
-  const parts = describeSource(source, { ...fetchOptions(options.fetch), cache }, hubOption(options.hub));
-  if (cache && cache.sha256.length > 0 && parts.some(({ kind }) => kind !== 'url'))
-    throw badArgument('cache.sha256 is compared for models at addresses only', { option: 'cache.sha256' });
+  const { plan, cache, parts } = readArguments(source, options);
   // Only a page may ask; the answer changes nothing now.
   if (cache?.persist && isPage) navigator.storage?.persist?.().catch(() => {});
   const { onProgress } = options;

@@ -1,6 +1,7 @@
 // Options of the public API, checked and completed. The results are plain
 // data, so that they cross to a worker.
 import { isNode } from './caps.js';
+import { between, byteSize, checkFunction, checkOptions, checkSignal, flag, oneOf, shown, whole } from './checks.js';
 import { LinealError, badArgument } from './errors.js';
 
 /** @typedef {import('./index.d.ts').ExplainOptions} ExplainOptions */
@@ -78,53 +79,26 @@ const GENERATE_KEYS = [
   'reuse',
   'profile',
 ];
-const HOST_TYPES = /** @type {Record<string, string>} */ ({
-  kind: 'string',
-  canMap: 'boolean',
-  canGrow: 'boolean',
-  memory64: 'boolean',
-  syncRead: 'boolean',
-  rangeRead: 'boolean',
-  isolated: 'boolean',
-  canWait: 'boolean',
-  threads: 'number',
-  maxMemoryBytes: 'number',
-});
+const HOST_KINDS = /** @type {const} */ (['browser', 'node', 'wasi', 'native']);
+const HOST_FLAGS = /** @type {const} */ ([
+  'canMap',
+  'canGrow',
+  'memory64',
+  'syncRead',
+  'rangeRead',
+  'isolated',
+  'canWait',
+]);
+/** Positions, and counts of tokens. */
+const MOST_TOKENS = 2 ** 31 - 1;
+const MOST_CHUNK = 2 ** 20;
+const MOST_THREADS = 2 ** 16;
+const MOST_TIMEOUT_MS = 2 ** 31 - 1;
 /** Without one byte from a server. */
 const DEFAULT_TIMEOUT_MS = 60_000;
 /** No context is as long; as Int32Array 256 MiB. */
 const MAX_IDS = 2 ** 26;
 const NOT_IDS = [DataView, BigInt64Array, BigUint64Array];
-
-const UNITS = /** @type {Record<string, number>} */ ({
-  '': 1,
-  b: 1,
-  kb: 1e3,
-  mb: 1e6,
-  gb: 1e9,
-  tb: 1e12,
-  kib: 2 ** 10,
-  mib: 2 ** 20,
-  gib: 2 ** 30,
-  tib: 2 ** 40,
-});
-
-/** @param {import('./index.d.ts').ByteSize} size */
-export function parseByteSize(size) {
-  if (typeof size === 'number') {
-    if (Number.isSafeInteger(size) && size >= 0) return size;
-  } else {
-    const match = /^\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)\s*$/i.exec(typeof size === 'string' ? size : '');
-    const unit = match && UNITS[match[2].toLowerCase()];
-    if (match && unit !== undefined && unit !== null) {
-      const bytes = Math.round(Number(match[1]) * unit);
-      if (Number.isSafeInteger(bytes)) return bytes;
-    }
-  }
-  throw badArgument(
-    `${shown(size)} is not a size: give bytes, or a number with KB, MB, GB, KiB, MiB or GiB`,
-  );
-}
 
 /**
  * @param {ExplainOptions} [options]
@@ -148,24 +122,22 @@ export function planOptions(options = {}) {
     threads = 'auto',
     wasmBaseUrl,
   } = options;
-  if (memory !== undefined && parseByteSize(memory) === 0)
-    throw badArgument('memory is a budget above 0 bytes');
   return {
     context:
       context === undefined ? 0
       : context === 'max' ? LARGEST_CONTEXT
-      : whole('context', context, 1, 2 ** 31 - 1),
-    memory: memory === undefined ? 0 : parseByteSize(memory),
+      : whole('context', context, 1, MOST_TOKENS, 'max'),
+    memory: memory === undefined ? 0 : byteSize('memory', memory, 1),
     kvType: kvTypeOption(kvType),
     placement: placementOption(options.placement),
-    chunk: chunk === undefined ? 0 : whole('chunk', chunk, 1, 2 ** 20),
+    chunk: chunk === undefined ? 0 : whole('chunk', chunk, 1, MOST_CHUNK),
     allLogits: flag('allLogits', allLogits, false),
     embeddings: flag('embeddings', embeddings, false),
     overlap: flag('overlap', options.overlap, false),
     stream: oneOf('stream', stream, ['auto', 'off']),
-    streamWindow: streamWindow === undefined ? 0 : parseByteSize(streamWindow),
+    streamWindow: streamWindow === undefined ? 0 : byteSize('streamWindow', streamWindow, 1),
     module: oneOf('module', module, ['auto', 'base', 'relaxed', 'relaxed-mt-64']),
-    threads: threads === 'auto' ? 0 : whole('threads', threads, 1, 2 ** 16),
+    threads: threads === 'auto' ? 0 : whole('threads', threads, 1, MOST_THREADS, 'auto'),
     host: hostOptions(options.host),
     wasmBaseUrl: wasmBaseUrl === undefined ? DIST_URL : folderUrl(wasmBaseUrl),
   };
@@ -190,7 +162,7 @@ function kvTypeOption(given) {
 function placementOption(placement = {}) {
   checkOptions(placement, ['profile', 'hold', 'tensors'], 'placement');
   const { profile = 'auto', hold = 'auto', tensors = {} } = placement;
-  if (typeof tensors !== 'object' || tensors === null || Array.isArray(tensors))
+  if (typeof tensors !== 'object' || tensors === null || Symbol.iterator in tensors)
     throw badArgument(`placement.tensors is an object of globs and forms, not ${shown(tensors)}`, {
       option: 'placement.tensors',
     });
@@ -210,17 +182,18 @@ function placementOption(placement = {}) {
 }
 
 /**
- * Known capabilities, each of the right type: plain data.
+ * Known capabilities, each one that a host can have: plain data.
  * @param {Partial<import('./index.d.ts').HostCapabilities>} [host]
  * @returns {Partial<import('./index.d.ts').HostCapabilities>}
  */
 function hostOptions(host = {}) {
-  checkOptions(host, Object.keys(HOST_TYPES), 'host');
-  for (const [name, value] of Object.entries(host)) {
-    const type = HOST_TYPES[name];
-    if (value !== undefined && typeof value !== type)
-      throw badArgument(`host.${name} is a ${type}, not ${shown(value)}`, { option: `host.${name}` });
-  }
+  checkOptions(host, ['kind', ...HOST_FLAGS, 'threads', 'maxMemoryBytes'], 'host');
+  const { kind, threads, maxMemoryBytes } = host;
+  if (kind !== undefined) oneOf('host.kind', kind, HOST_KINDS);
+  for (const name of HOST_FLAGS) flag(`host.${name}`, host[name], false);
+  if (threads !== undefined) whole('host.threads', threads, 1, MOST_THREADS);
+  if (maxMemoryBytes !== undefined)
+    whole('host.maxMemoryBytes', maxMemoryBytes, 0, Number.MAX_SAFE_INTEGER);
   return { ...host };
 }
 
@@ -258,7 +231,7 @@ export function fetchOptions(options = {}) {
   return {
     headers: { ...headers },
     credentials: oneOf('fetch.credentials', credentials, ['omit', 'same-origin', 'include']),
-    timeoutMs: whole('fetch.timeoutMs', timeoutMs, 0, 2 ** 31 - 1),
+    timeoutMs: whole('fetch.timeoutMs', timeoutMs, 0, MOST_TIMEOUT_MS),
   };
 }
 
@@ -297,7 +270,7 @@ export function cacheOptions(option = 'auto') {
     verify: flag('cache.verify', options.verify, false),
     revalidate: flag('cache.revalidate', options.revalidate, false),
     sha256: sums,
-    maxBytes: maxBytes === undefined ? 0 : parseByteSize(maxBytes),
+    maxBytes: maxBytes === undefined ? 0 : byteSize('cache.maxBytes', maxBytes, 1),
     // What cannot be kept cannot be hashed as a whole.
     required: flag('cache.required', options.required, false) || sums.length > 0,
     persist: flag('cache.persist', options.persist, false),
@@ -316,10 +289,11 @@ export function cacheDirectory(directory = '') {
 /** @param {string | URL} url relative to the page, where there is one */
 function folderUrl(url) {
   try {
+    if (typeof url !== 'string' && !(url instanceof URL)) throw new TypeError();
     const { href } = new URL(url, /** @type {any} */ (globalThis).document?.baseURI ?? import.meta.url);
     return href.endsWith('/') ? href : `${href}/`;
   } catch {
-    throw badArgument(`wasmBaseUrl ${shown(url)} is not an address`);
+    throw badArgument(`wasmBaseUrl is the address of a folder, not ${shown(url)}`, { option: 'wasmBaseUrl' });
   }
 }
 
@@ -348,23 +322,33 @@ export function generateSettings(options = {}) {
   checkSignal(options.signal);
   checkFunction('onToken', options.onToken);
   checkFunction('onProgress', options.onProgress);
-  const { stop = [] } = options;
+  const {
+    maxTokens = 128,
+    temperature = 0,
+    topK = 40,
+    topP = 0.95,
+    minP = 0.05,
+    repeatPenalty = 1,
+    repeatLastN = 64,
+    seed = 0,
+    stop = [],
+  } = options;
   if (typeof stop !== 'string' && !Array.isArray(stop))
     throw badArgument(`stop is a text or an array of texts, not ${shown(stop)}`, { option: 'stop' });
   const stops = typeof stop === 'string' ? [stop] : [...stop];
   if (stops.some((text) => typeof text !== 'string' || text === ''))
     throw badArgument('stop holds texts that are not empty', { option: 'stop' });
-  if (options.topP === 0) throw badArgument('topP is a number above 0, up to 1, not 0', { option: 'topP' });
+  if (topP === 0) throw badArgument('topP is a number above 0, up to 1, not 0', { option: 'topP' });
   return {
-    maxTokens: whole('maxTokens', options.maxTokens ?? 128, 0, 2 ** 31 - 1),
+    maxTokens: whole('maxTokens', maxTokens, 0, MOST_TOKENS),
     sampler: {
-      temperature: between('temperature', options.temperature ?? 0, 0, 100),
-      topK: whole('topK', options.topK ?? 40, 0, 2 ** 31 - 1),
-      topP: between('topP', options.topP ?? 0.95, 0, 1),
-      minP: between('minP', options.minP ?? 0.05, 0, 1),
-      repeatPenalty: between('repeatPenalty', options.repeatPenalty ?? 1, 0.01, 100),
-      repeatLastN: whole('repeatLastN', options.repeatLastN ?? 64, 0, 2 ** 31 - 1),
-      seed: whole('seed', options.seed ?? 0, 0, 2 ** 32 - 1),
+      temperature: between('temperature', temperature, 0, 100),
+      topK: whole('topK', topK, 0, MOST_TOKENS),
+      topP: between('topP', topP, 0, 1),
+      minP: between('minP', minP, 0, 1),
+      repeatPenalty: between('repeatPenalty', repeatPenalty, 0.01, 100),
+      repeatLastN: whole('repeatLastN', repeatLastN, 0, MOST_TOKENS),
+      seed: whole('seed', seed, 0, 2 ** 32 - 1),
     },
     stop: stops,
     parseSpecial: flag('parseSpecial', options.parseSpecial, false),
@@ -402,10 +386,8 @@ export function evaluateOptions(options = {}) {
 /** @param {{ from?: number, signal?: AbortSignal }} [options] */
 export function scoreOptions(options = {}) {
   checkOptions(options, ['from', 'signal']);
-  return {
-    from: whole('from', options.from ?? 0, 0, 2 ** 31 - 1),
-    signal: checkSignal(options.signal),
-  };
+  const { from = 0, signal } = options;
+  return { from: whole('from', from, 0, MOST_TOKENS), signal: checkSignal(signal) };
 }
 
 /**
@@ -463,110 +445,4 @@ export function tokenIds(given) {
 export function checkText(text) {
   if (typeof text !== 'string') throw badArgument(`the text is a string, not ${shown(text)}`);
   return text;
-}
-
-/**
- * An object without keys that nobody reads.
- * @param {unknown} options
- * @param {readonly string[]} known
- * @param {string} [name] of the option that holds them
- */
-export function checkOptions(options, known, name) {
-  if (typeof options !== 'object' || options === null || Array.isArray(options))
-    throw badArgument(`${name ?? 'options'} ${name ? 'is' : 'are'} an object, not ${shown(options)}`);
-  for (const key of Object.keys(options)) {
-    if (known.includes(key)) continue;
-    const [nearest] = [...known].sort((a, b) => distance(a, key) - distance(b, key));
-    const option = name ? `${name}.${key}` : key;
-    throw badArgument(`there is no option '${option}'; the nearest is '${name ? `${name}.` : ''}${nearest}'`, {
-      option,
-      known: [...known],
-    });
-  }
-}
-
-/**
- * How many letters are to be put in, taken out or changed; case does not count.
- * @param {string} a
- * @param {string} b
- * @param {boolean} [anywhere] it is enough that a part of b is like a
- */
-export function distance(a, b, anywhere = false) {
-  const [from, to] = [a.toLowerCase(), b.toLowerCase()];
-  let row = Array.from({ length: to.length + 1 }, (_, i) => (anywhere ? 0 : i));
-  for (let i = 1; i <= from.length; i++) {
-    const next = [i];
-    for (let j = 1; j <= to.length; j++) {
-      const changed = row[j - 1] + (from[i - 1] === to[j - 1] ? 0 : 1);
-      next[j] = Math.min(changed, row[j] + 1, next[j - 1] + 1);
-    }
-    row = next;
-  }
-  return anywhere ? Math.min(...row) : row[to.length];
-}
-
-/**
- * @param {unknown} signal
- * @returns {AbortSignal | undefined}
- */
-export function checkSignal(signal) {
-  const s = /** @type {any} */ (signal);
-  if (
-    signal !== undefined &&
-    !(typeof s === 'object' && typeof s?.aborted === 'boolean' && typeof s.addEventListener === 'function')
-  )
-    throw badArgument(`signal is an AbortSignal, not ${shown(signal)}`, { option: 'signal' });
-  return s;
-}
-
-/** @param {string} name @param {unknown} value */
-export function checkFunction(name, value) {
-  if (value !== undefined && typeof value !== 'function')
-    throw badArgument(`${name} is a function, not ${shown(value)}`, { option: name });
-}
-
-/** @param {string} name @param {unknown} value @param {boolean} fallback */
-export function flag(name, value, fallback) {
-  if (value === undefined) return fallback;
-  if (typeof value !== 'boolean')
-    throw badArgument(`${name} is true or false, not ${shown(value)}`, { option: name });
-  return value;
-}
-
-/** A value as a message names it: never long, and safe for what String() refuses. @param {unknown} value */
-export function shown(value) {
-  if (typeof value === 'string') return `'${value.length > 60 ? `${value.slice(0, 60)}...` : value}'`;
-  if (value === null || (typeof value !== 'object' && typeof value !== 'function')) return String(value);
-  if (typeof value === 'function') return 'a function';
-  const name = value.constructor?.name;
-  return typeof name === 'string' && name !== '' ? `an object (${name})` : 'an object';
-}
-
-/** @param {string} name @param {unknown} value @param {number} low @param {number} high */
-export function whole(name, value, low, high) {
-  const n = between(name, value, low, high);
-  if (!Number.isInteger(n)) throw badArgument(`${name} is a whole number, not ${n}`, { option: name });
-  return n;
-}
-
-/** @param {string} name @param {unknown} value @param {number} low @param {number} high */
-export function between(name, value, low, high) {
-  if (typeof value !== 'number' || !(value >= low && value <= high)) {
-    throw badArgument(`${name} is a number from ${low} to ${high}, not ${shown(value)}`, { option: name });
-  }
-  return value;
-}
-
-/**
- * @template {string} T
- * @param {string} name @param {unknown} value @param {readonly T[]} allowed
- * @returns {T}
- */
-export function oneOf(name, value, allowed) {
-  const found = allowed.find((candidate) => candidate === value);
-  if (found === undefined)
-    throw badArgument(`${name} is ${allowed.map((a) => `'${a}'`).join(', ')}, not ${shown(value)}`, {
-      option: name,
-    });
-  return found;
 }

@@ -1,6 +1,6 @@
 // A ReadableStream as a custom source: it can be read once, forwards.
 import { LinealError, badArgument } from './errors.js';
-import { shown } from './options.js';
+import { shown } from './checks.js';
 
 const NOTHING = new Uint8Array(0);
 

@@ -4,7 +4,8 @@
 import { LinealError, badArgument, callbackError, messageOf } from './errors.js';
 import { isNode } from './caps.js';
 import { hubOption, hubUrl, isHubAddress } from './hub.js';
-import { fetchOptions, shown } from './options.js';
+import { shown, whole } from './checks.js';
+import { fetchOptions } from './options.js';
 import { HttpSource } from './source-http.js';
 import { isStream, streamSource } from './source-stream.js';
 
@@ -43,7 +44,8 @@ export const MAX_CHUNK_BYTES = 4 * 1024 * 1024;
  *   | { kind: 'bytes', bytes: Uint8Array, size: number, name: string }
  *   | { kind: 'custom', custom: import('./index.d.ts').CustomSource, name: string, forward: boolean,
  *       close: () => Promise<void> }
- *   | { kind: 'remote', id: number, size: number | undefined, name: string, forward: boolean }} Descriptor
+ *   | { kind: 'remote', of: 'bytes' | 'custom', id: number, size: number | undefined, name: string,
+ *       forward: boolean }} Descriptor
  *   `remote`: read by the thread at the other end of the worker border. `forward`: at rising offsets only.
  */
 
@@ -122,8 +124,7 @@ function describeOne(source, options, hub) {
   );
   if (custom && typeof custom === 'object' && typeof custom.read === 'function') {
     const { size, name = 'custom source', close } = custom;
-    if (size !== undefined && !(Number.isSafeInteger(size) && size >= 0))
-      throw badArgument(`size of the source is a whole number of bytes, not ${shown(size)}`);
+    if (size !== undefined) whole('size of the source', size, 0, Number.MAX_SAFE_INTEGER);
     if (typeof name !== 'string') throw badArgument(`name of the source is a text, not ${shown(name)}`);
     if (close !== undefined && typeof close !== 'function')
       throw badArgument(`close of the source is a function, not ${shown(close)}`);
@@ -419,8 +420,7 @@ class BlobSource {
       return bytes;
     } catch (error) {
       // NotReadableError: the file behind it was changed or removed since it was chosen.
-      const text = error instanceof Error ? error.message : String(error);
-      throw new LinealError('SOURCE_CHANGED', `'${this.name}' can no longer be read: ${text}`, {
+      throw new LinealError('SOURCE_CHANGED', `'${this.name}' can no longer be read: ${messageOf(error)}`, {
         remedy: 'choose the file again',
         detail: { source: this.name, offset },
         cause: error,

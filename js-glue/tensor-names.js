@@ -1,23 +1,29 @@
 // What was meant by a glob that the name of no tensor follows.
 import { LinealError } from './errors.js';
-import { distance } from './options.js';
+import { distance, isNear } from './nearest.js';
 
-/** As check_rules of src/engine.c says it. */
+/** As find_rules of src/resolve.c says it. */
 const NO_SUCH_NAME = /^no tensor's name is like '(.*)'$/s;
 const SHOWN = 3;
 
 /** All layers in one. @param {string} name */
-const ofAnyLayer = (name) => name.replace(/\.\d+(?=\.)/g, '.*');
+const ofAnyLayer = (name) => name.replace(/\.\d+(?=[.*]|$)/g, '.*');
+
+/** What tells it from other names: without the layer, and what nearly all end with. @param {string} glob */
+const lettersOf = (glob) => glob.replace(/^blk\.\*?/, '').replace(/\.(weight|bias)$/, '').replace(/[*?.]/g, '').length;
 
 /**
- * Globs of names that there are, the nearest to a glob first.
+ * Globs of names that there are and that are like a glob, the nearest first; none where none is.
  * @param {string} glob
  * @param {readonly string[]} names
  */
 export function nearestNames(glob, names) {
-  const wanted = ofAnyLayer(glob);
+  const wanted = ofAnyLayer(glob).replace(/^\*+|\*+$/g, '');
+  if (!/[a-z]/i.test(wanted)) return []; // it is like any
+  const letters = lettersOf(wanted);
   return [...new Set(names.map(ofAnyLayer))]
     .map((name) => ({ name, off: distance(wanted, name, true) }))
+    .filter(({ off }) => isNear(off, letters))
     .sort((a, b) => a.off - b.off || a.name.length - b.name.length)
     .slice(0, SHOWN)
     .map(({ name }) => name);
@@ -33,8 +39,10 @@ export function withNearestNames(error, names) {
   if (glob === undefined) return error;
   const { code, message, detail } = LinealError.from(error);
   const nearest = nearestNames(glob, names());
+  const wildcards = '* stands for any characters and ? for one; inspect lists all names';
+  const found = nearest.map((name) => `'${name}'`).join(', ');
   return new LinealError(code, message, {
-    remedy: `the nearest are ${nearest.map((name) => `'${name}'`).join(', ')}, where * stands for any characters and ? for one; inspect lists all names`,
+    remedy: found === '' ? wildcards : `the nearest ${nearest.length > 1 ? 'are' : 'is'} ${found}, where ${wildcards}`,
     detail: { ...detail, glob, nearest },
   });
 }

@@ -322,7 +322,7 @@ test('usage errors: code, remedy, exit code 1, in JSON too', async () => {
     [['generate', BUNDLED, '--prompt', 'x', '--max-tokens', 'many'], /--max-tokens .*'many'/],
     [['generate', BUNDLED, '--prompt', 'x', '--max-tokens=-1'], /maxTokens/],
     [['generate', BUNDLED, '--prompt', 'x', '--temperature', 'hot'], /--temperature/],
-    [['explain', BUNDLED, '--memory', 'lots'], /'lots' is not a size/],
+    [['explain', BUNDLED, '--memory', 'lots'], /--memory is a number of bytes, .*, not 'lots'/],
     [['explain', BUNDLED, '--context', '0'], /--context/],
     [['explain', BUNDLED, '--kv', 'f8'], /kvType/],
     [['explain', BUNDLED, 'two'], /'two'/],

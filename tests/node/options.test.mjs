@@ -1,9 +1,13 @@
 // Arguments: what is accepted, what is refused, and that the message names it.
 import assert from 'node:assert/strict';
+import fs from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { test } from 'node:test';
-import { parseByteSize } from '../../js-glue/index.js';
-import { checkPrompt, generateSettings, planOptions, tokenIds } from '../../js-glue/options.js';
+import { LinealError, modelCache, parseByteSize } from '../../js-glue/index.js';
+import { nearest } from '../../js-glue/nearest.js';
+import {
+  cacheOptions, checkPrompt, evaluateOptions, fetchOptions, generateSettings, planOptions, scoreOptions, tokenIds,
+} from '../../js-glue/options.js';
 import { allParts, describeSource } from '../../js-glue/source.js';
 import { chooseModule, probeCapabilities } from '../../js-glue/caps.js';
 
@@ -131,6 +135,101 @@ test('generate settings: greedy by default, and each bad value is named', () => 
   }
 });
 
+const MOST = Number.MAX_SAFE_INTEGER;
+const TOKENS = 2 ** 31 - 1;
+const plan = (name) => (value) => planOptions({ [name]: value });
+const host = (name) => (value) => planOptions({ host: { [name]: value } });
+const generation = (name) => (value) => generateSettings({ [name]: value });
+
+/**
+ * Every option that is a count, a size or another number: what it is called in messages, its kind, the least and the
+ * most it may be, and how it is given. What is documented to mean something at 0 has 0 for its least.
+ */
+const NUMBERS = [
+  ['context', 'whole', 1, TOKENS, plan('context')],
+  ['memory', 'bytes', 1, MOST, plan('memory')],
+  ['chunk', 'whole', 1, 2 ** 20, plan('chunk')],
+  ['streamWindow', 'bytes', 1, MOST, plan('streamWindow')],
+  ['threads', 'whole', 1, 65536, plan('threads')],
+  ['host.threads', 'whole', 1, 65536, host('threads')],
+  ['host.maxMemoryBytes', 'whole', 0, MOST, host('maxMemoryBytes')],
+  ['fetch.timeoutMs', 'whole', 0, TOKENS, (timeoutMs) => fetchOptions({ timeoutMs })],
+  ['cache.maxBytes', 'bytes', 1, MOST, (maxBytes) => cacheOptions({ maxBytes })],
+  ['maxTokens', 'whole', 0, TOKENS, generation('maxTokens')],
+  ['temperature', 'any', 0, 100, generation('temperature')],
+  ['topK', 'whole', 0, TOKENS, generation('topK')],
+  ['topP', 'above', 0, 1, generation('topP')],
+  ['minP', 'any', 0, 1, generation('minP')],
+  ['repeatPenalty', 'any', 0.01, 100, generation('repeatPenalty')],
+  ['repeatLastN', 'whole', 0, TOKENS, generation('repeatLastN')],
+  ['seed', 'whole', 0, 2 ** 32 - 1, generation('seed')],
+  ['from', 'whole', 0, TOKENS, (from) => scoreOptions({ from })],
+  ['size of the source', 'whole', 0, MOST, (size) => describeSource({ size, read() {} })],
+  ['the size', 'bytes', 0, MOST, (size) => parseByteSize(size)],
+];
+
+test('numbers: each option refuses what is out of its range with one error that names it, the range and what was given', () => {
+  for (const [name, kind, least, most, give] of NUMBERS) {
+    for (const good of [kind === 'above' ? 0.001 : least, most]) assert.doesNotThrow(() => give(good), `${name} ${good}`);
+    if (kind === 'bytes') assert.doesNotThrow(() => give('2 MiB'), name);
+    const wrong = [least - 1, -1, -0.5, most + 1, most * 2, NaN, Infinity, -Infinity, null, true, 5n, [], {}, () => 1, '', '-1', 'many'];
+    if (kind === 'whole' || kind === 'bytes') wrong.push(least + 0.5, 1e300);
+    if (kind === 'above') wrong.push(0);
+    if (kind === 'bytes') wrong.push('1 XB', '99999999TiB', ...(least > 0 ? ['0', '0MiB', '0.1'] : []));
+    else wrong.push('5');
+    for (const value of wrong) {
+      const what = `${name}: ${typeof value === 'function' ? 'a function' : String(value)}`;
+      assert.throws(() => give(value), (error) => {
+        assert.ok(error instanceof LinealError, `${what}: ${error}`);
+        assert.equal(error.code, 'BAD_ARGUMENT', what);
+        assert.ok(error.message.startsWith(`${name} is `), `${what}: ${error.message}`);
+        assert.ok(error.message.includes(String(most)) && /, not ./.test(error.message), `${what}: ${error.message}`);
+        if (typeof value === 'number') assert.ok(error.message.endsWith(`not ${value}`), error.message);
+        assert.ok(error.remedy !== '' && error.detail.option === name, what);
+        if (!(kind === 'above' && value === 0)) assert.deepEqual([error.detail.least, error.detail.most], [least, most], what);
+        return true;
+      }, what);
+    }
+  }
+});
+
+test('numbers: index.d.ts has no other option that is one', () => {
+  const manual = fs.readFileSync(new URL('../../js-glue/index.d.ts', import.meta.url), 'utf8');
+  const inTable = new Set(NUMBERS.map(([name]) => name));
+  const prefixes = {
+    ExplainOptions: '', GenerateOptions: '', TokenizeOptions: '', PlacementOptions: 'placement.', HostCapabilities: 'host.',
+    FetchOptions: 'fetch.', CacheOptions: 'cache.',
+  };
+  let found = 0;
+  for (const [name, prefix] of Object.entries(prefixes)) {
+    const [, body] = new RegExp(`interface ${name} \\{\\n(.*?)\\n\\}`, 's').exec(manual) ?? [];
+    assert.ok(body, name);
+    for (const [, option] of body.matchAll(/^ {2}(\w+)\??: (?:number|ByteSize)\b/gm)) {
+      found++;
+      assert.ok(inTable.has(prefix + option), `${prefix}${option} is in the table above`);
+    }
+  }
+  assert.ok(found >= 16, `${found} found`);
+  assert.match(manual, /options\?: \{ from\?: number; /);
+});
+
+test('an option that there is not: the nearest is told, if any is like it, and all of them', async () => {
+  for (const [wrong, meant] of [['contxt', 'context'], ['Threads', 'threads'], ['streamwindow', 'streamWindow'], ['memroy', 'memory']]) {
+    assert.throws(() => planOptions({ [wrong]: 1 }), (error) => {
+      assert.equal(error.message, `there is no option '${wrong}'; the nearest is '${meant}'`);
+      assert.match(error.remedy, /^the options are context, /);
+      return true;
+    });
+  }
+  for (const wrong of ['x', 'nothing', 'temp', 'gpuLayers', '__proto', 'toString'])
+    assert.throws(() => planOptions({ [wrong]: 1 }), { code: 'BAD_ARGUMENT', message: `there is no option '${wrong}'` });
+  assert.throws(() => planOptions({ host: { thread: 1 } }), { message: "there is no option 'host.thread'; the nearest is 'host.threads'" });
+  assert.throws(() => evaluateOptions({ q: 1 }), { message: "there is no option 'q'", remedy: 'the options are signal' });
+  await assert.rejects(modelCache.list({ dir: '/x' }), { code: 'BAD_ARGUMENT' });
+  assert.equal(nearest('', ['a', 'b']), undefined);
+  assert.equal(nearest('a', []), undefined);
+});
+
 test('prompts and ids', () => {
   assert.throws(() => checkPrompt(''), { code: 'EMPTY_PROMPT' });
   assert.throws(() => checkPrompt([]), { code: 'EMPTY_PROMPT' });
@@ -187,7 +286,6 @@ test('capabilities: probed, overridden, and unknown ones refused', async () => {
   assert.equal((await probeCapabilities({}, { syncRead: true })).syncRead, true);
   assert.equal((await probeCapabilities({ kind: 'browser', maxMemoryBytes: 2 ** 31 })).maxMemoryBytes, 2 ** 31);
   assert.equal((await probeCapabilities({ kind: 'wasi' })).threads, 1);
-  for (const bad of [{ kind: 'toaster' }, { wings: true }, { threads: 0 }, { maxMemoryBytes: -1 }]) {
-    await assert.rejects(probeCapabilities(bad), { code: 'BAD_ARGUMENT' });
-  }
+  for (const bad of [{ kind: 'toaster' }, { wings: true }, { canGrow: 1 }, { threads: 0 }, { maxMemoryBytes: -1 }])
+    assert.throws(() => planOptions({ host: bad }), { code: 'BAD_ARGUMENT' });
 });

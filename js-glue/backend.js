@@ -6,6 +6,7 @@ import { LinealError, closedError } from './errors.js';
 import { closeParts, readCustom, viewOf } from './source.js';
 import { isNode } from './caps.js';
 import { Rpc, portOf } from './rpc.js';
+import { atMost } from './turn.js';
 
 const CLOSE_PATIENCE_MS = 500;
 
@@ -143,7 +144,8 @@ export class LocalBackend {
 async function startWorker(onGone) {
   if (isNode && typeof globalThis.Worker === 'undefined') {
     const threads = await import('node:worker_threads');
-    const worker = new threads.Worker(new URL('./worker.js', import.meta.url));
+    // execArgv: options such as --input-type are for the program, not for this file.
+    const worker = new threads.Worker(new URL('./worker.js', import.meta.url), { execArgv: [] });
     worker.on('error', (error) => onGone(String(error)));
     worker.on('exit', (code) => onGone(`it ended with code ${code}`));
     return {
@@ -231,10 +233,10 @@ export class WorkerBackend {
       if (part.kind === 'bytes') {
         const { size } = part;
         this.#readers.push(async (offset, length) => viewOf(part.bytes, size, offset, length).slice());
-        return { kind: 'remote', id, size, name: part.name, forward: false };
+        return { kind: 'remote', of: part.kind, id, size, name: part.name, forward: false };
       }
       this.#readers.push((offset, length) => readCustom(part.custom, part.name, offset, length));
-      return { kind: 'remote', id, size: part.custom.size, name: part.name, forward: part.forward };
+      return { kind: 'remote', of: part.kind, id, size: part.custom.size, name: part.name, forward: part.forward };
     });
   }
 
@@ -383,12 +385,7 @@ export class WorkerBackend {
     this.#closed = true;
     // Threads that wait inside of wasm hear no message: browsers give them two
     // seconds before they end them. So the engine lets them go first, if it answers.
-    /** @type {ReturnType<typeof setTimeout> | undefined} */ let timer;
-    const patience = new Promise((resolve) => {
-      timer = setTimeout(resolve, CLOSE_PATIENCE_MS);
-    });
-    await Promise.race([this.#rpc.call('close').catch(() => {}), patience]);
-    clearTimeout(timer);
+    await atMost(this.#rpc.call('close').catch(() => {}), CLOSE_PATIENCE_MS);
     this.#rpc.fail(closedError());
     // Ending the worker gives everything back at once; its state is worth nothing.
     await this.#terminate();

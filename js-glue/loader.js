@@ -7,6 +7,7 @@ import { ProgressMeter } from './progress.js';
 import { insist } from './retry.js';
 import { linkedController } from './signals.js';
 import { MAX_CHUNK_BYTES, allParts, openSource } from './source.js';
+import { emptySource, inItsWords } from './source-words.js';
 import { nextTurn } from './turn.js';
 
 export const FIRST_READ_BYTES = 256 * 1024;
@@ -72,15 +73,28 @@ export class Loader {
   async readHeaders(first, firstPartOnly) {
     const meter = new ProgressMeter(this.#context.onProgress, 'header', undefined, 0, () => this.#from);
     const report = (/** @type {number} */ bytes) => meter.add(bytes);
-    await this.#readOneHeader(0, report, first);
+    await this.#readHeader(0, report, first);
     const count = this.#core.shardCount();
     if (firstPartOnly) return;
     this.#parts = allParts(this.#parts, count);
     for (let part = 1; part < count; part++) {
       this.#sources.push(await openSource(this.#parts[part], this.#context));
-      await this.#readOneHeader(part, report);
+      await this.#readHeader(part, report);
     }
     meter.end();
+  }
+
+  /**
+   * As #readOneHeader; what is wrong is said in words that fit the source.
+   * @param {number} part @param {(bytes: number) => void} report @param {Uint8Array} [first]
+   */
+  async #readHeader(part, report, first) {
+    const { name } = this.#sources[part];
+    try {
+      await this.#readOneHeader(part, report, first);
+    } catch (error) {
+      throw inItsWords(error, this.#parts[part], name);
+    }
   }
 
   /**
@@ -124,6 +138,7 @@ export class Loader {
       };
       const count = await insist(read, at < (source.size ?? 0), signal);
       if (count === 0) {
+        if (at === 0) throw emptySource(this.#parts[part], source);
         this.#core.headerFinish();
         return;
       }

@@ -1,6 +1,6 @@
 // Files in Node, read straight into the memory that the core lends. Loaded
 // only where there is a file system.
-import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
+import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { LinealError } from './errors.js';
 
 export class FileSource {
@@ -12,7 +12,8 @@ export class FileSource {
   constructor(path) {
     this.name = path;
     try {
-      this.#fd = openSync(path, 'r');
+      // Without this a named pipe would hold the process until somebody writes to it.
+      this.#fd = openSync(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
     } catch (error) {
       const code = /** @type {NodeJS.ErrnoException} */ (error).code ?? '';
       const missing = code === 'ENOENT' || code === 'ENOTDIR';

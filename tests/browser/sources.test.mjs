@@ -58,11 +58,13 @@ before(async () => {
   browser = await startChromium();
   page = await openBlank(browser, site);
   page.setDefaultTimeout(0);
-  const names = ({ file, parts, cut, page: html }) => ({ file: file.name, parts: parts.map(({ name }) => name), cut: cut.name, page: html.name });
-  await page.evaluate(async ({ ids, tokens, file, parts, cut, page: html }) => {
+  const names = ({ file, parts, cut, page: html, empty }) => (
+    { file: file.name, parts: parts.map(({ name }) => name), cut: cut.name, page: html.name, empty: empty.name });
+  await page.evaluate(async ({ ids, tokens, file, parts, cut, page: html, empty }) => {
     const load = async (name) => ({ name, bytes: new Uint8Array(await (await fetch(`/models/${name}`)).arrayBuffer()) });
     globalThis.model = {
       ids, tokens, file: await load(file), parts: await Promise.all(parts.map(load)), cut: await load(cut), page: await load(html),
+      empty: await load(empty),
     };
     globalThis.tools = {
       each: (work) => (files) => (files.length === 1 ? work(files[0]) : files.map(work)),

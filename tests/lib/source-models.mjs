@@ -1,4 +1,4 @@
-// What source-suite.mjs is given: a small model, whole, in three parts, cut short, and a page in its place.
+// What source-suite.mjs is given: a small model, whole, in three parts, cut short, and a page or nothing in its place.
 import { open } from '../../js-glue/index.js';
 import { ggufBytes, tinyLlama } from './gguf-write.mjs';
 
@@ -20,7 +20,7 @@ function splitModel(model, count) {
   }));
 }
 
-/** { ids, tokens, file, parts, cut, page }: files are { name, bytes }. */
+/** { ids, tokens, file, parts, cut, page, empty }: files are { name, bytes }. */
 export async function sourceModels() {
   const model = tinyLlama({ n_layer: 4, d_model: 128, n_head: 4, d_ff: 512, n_vocab: 512, n_ctx: 64 });
   const bytes = ggufBytes(model);
@@ -34,7 +34,8 @@ export async function sourceModels() {
     parts: splitModel(model, 3),
     cut: { name: 'cut.gguf', bytes: bytes.subarray(0, bytes.length - 100_000) },
     page: { name: 'page.gguf', bytes: Buffer.from(`<!doctype html><title>Sign in</title>${' '.repeat(5000)}`) },
+    empty: { name: 'empty.gguf', bytes: Buffer.alloc(0) },
   };
 }
 
-export const allFiles = ({ file, parts, cut, page }) => [file, ...parts, cut, page];
+export const allFiles = ({ file, parts, cut, page, empty }) => [file, ...parts, cut, page, empty];

@@ -44,7 +44,7 @@ function watchProgress() {
  * Throws an error that says what a kind of source does wrong.
  * lineal: the module. kind: { make(files): source, of files [{ name, bytes }], one or the parts of one model;
  *   options; byName: whether the first part leads to the others; workers: false, true, both by default }.
- * model: { ids, tokens, file, parts, cut (a file that ends early), page (no model) }, files as above.
+ * model: { ids, tokens, file, parts, cut (a file that ends early), page (no model), empty (no byte) }, files as above.
  */
 export async function checkSource({ open, explain, inspect, LinealError }, { make, options = {}, byName = false, workers = [false, true] }, model) {
   const { ids, tokens, file, parts } = model;
@@ -72,6 +72,7 @@ export async function checkSource({ open, explain, inspect, LinealError }, { mak
     const got = await codeOf(work);
     check(codes.includes(got.code), `${what}: ${JSON.stringify(got)}`);
     check(got.message.length > 10 && got.remedy.length > 5, `${what}: message and remedy: ${JSON.stringify(got)}`);
+    return got;
   };
 
   for (const worker of workers) {
@@ -90,6 +91,8 @@ export async function checkSource({ open, explain, inspect, LinealError }, { mak
       if (byName) await gives(`the first part, ${where}`, (await make(parts))[0], how);
       await refuses(`a file that ends early, ${where}`, ['GGUF_TRUNCATED', 'SOURCE_TRUNCATED'], async () => run(await make([model.cut]), how));
       await refuses(`no model, ${where}`, ['NOT_GGUF'], async () => run(await make([model.page]), how));
+      const nothing = await refuses(`nothing, ${where}`, ['NOT_GGUF'], async () => run(await make([model.empty]), how));
+      check(/ is empty|are none|before its first/.test(nothing.message) && !/HTML/.test(nothing.remedy), JSON.stringify(nothing));
       await refuses(`a part too few, ${where}`, ['SPLIT_MISMATCH'], async () => run(await make(parts.slice(0, 2)), how));
       const controller = new AbortController();
       await refuses(`an abort, ${where}`, ['ABORTED'], async () => {

@@ -67,6 +67,7 @@ export class OutputFile {
    */
   constructor(path, source, option = '--out') {
     this.#path = path;
+    if (path === '') throw new LinealError('BAD_ARGUMENT', `${option} is empty`, { remedy: `give ${option} a file` });
     const existing = statOf(path);
     if (existing && isModel(existing, source)) {
       throw new LinealError('BAD_ARGUMENT', `'${path}' is the model itself`, {

@@ -71,8 +71,8 @@ export class LinealError extends Error {
   static from(error) {
     if (error instanceof LinealError) return error;
     if (isAbort(error)) return abortError(error);
-    const text = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
-    return new LinealError('INTERNAL', text, { cause: error });
+    const text = messageOf(error);
+    return new LinealError('INTERNAL', error instanceof Error ? `${error.name}: ${text}` : text, { cause: error });
   }
 }
 
@@ -81,9 +81,13 @@ function isAbort(error) {
   return error instanceof Error && error.name === 'AbortError';
 }
 
-/** What a thrown value says. @param {unknown} thrown */
+/** What a thrown value says; some cannot be made a text. @param {unknown} thrown */
 export function messageOf(thrown) {
-  return thrown instanceof Error ? thrown.message || thrown.name : String(thrown);
+  try {
+    return thrown instanceof Error ? thrown.message || thrown.name : String(thrown);
+  } catch {
+    return 'what is no error';
+  }
 }
 
 /**

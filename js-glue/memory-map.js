@@ -1,4 +1,5 @@
 // A readable picture of linear memory, as planned or as it is.
+import { badArgument } from './errors.js';
 
 /** @typedef {import('./index.d.ts').MemoryRegion} MemoryRegion */
 
@@ -72,6 +73,7 @@ export function memoryRows(of) {
 
 /** @type {typeof import('./index.d.ts').memoryMap} */
 export function memoryMap(of) {
+  if (!Array.isArray(of?.regions)) throw badArgument('memoryMap takes an explanation, or what memory() gives');
   const { total_bytes: total, regions, other_bytes: other, outside, scopes } = memoryRows(of);
   const how = 'hostBytes' in of ? 'as it is' : 'as planned';
   const out = [

@@ -99,7 +99,9 @@ function generationEvents({ stats, memory, timings }, index) {
 }
 
 /** @type {typeof import('./index.d.ts').chromeTrace} */
-export function chromeTrace({ info, explanation }, results) {
+export function chromeTrace(model, results) {
+  const { info, explanation } = model ?? {};
+  if (!info?.loadPhases || !explanation?.regions) throw badArgument('chromeTrace takes a model that open gave');
   if (!Array.isArray(results) || results.some((result) => !result?.stats?.trace))
     throw badArgument("chromeTrace takes results of generations with profile: 'trace'");
   /** @type {TraceEvent[]} */ const names = Object.entries(TRACKS).map(([name, tid]) => ({

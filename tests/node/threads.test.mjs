@@ -115,6 +115,52 @@ test('a thread that is killed while the model generates: THREAD_LOST, and the ne
   await again.close();
 });
 
+/**
+ * What the work gets: open, whose core stops with a trap in the next evaluation after trap(how). how 'sound': its
+ * memory stays as it was; 'damaged': nothing in it is what it was.
+ */
+async function withTrap(work) {
+  const { instantiate } = WebAssembly;
+  let how = '';
+  WebAssembly.instantiate = async (module, imports) => {
+    const made = await instantiate.call(WebAssembly, module, imports);
+    const memory = imports?.env?.memory;
+    if (!memory) return made;
+    const lnl_abi_eval = (...args) => {
+      if (how === 'damaged') new Uint8Array(memory.buffer).fill(255);
+      if (how === 'sound') throw new WebAssembly.RuntimeError('unreachable');
+      return made.exports.lnl_abi_eval(...args);
+    };
+    return { exports: { ...made.exports, lnl_abi_eval } };
+  };
+  try {
+    return await work((wanted) => { how = wanted; });
+  } finally {
+    WebAssembly.instantiate = instantiate;
+  }
+}
+
+for (const how of ['sound', 'damaged']) {
+  for (const threads of [1, 2, 4]) {
+    test(`after a trap that left memory ${how}: close() with ${threads} threads is prompt, and leaves no worker`, async () => {
+      await withTrap(async (trap) => {
+        const model = await open(BUNDLED, cores(threads));
+        assert.equal((await generate(model, 'In the beginning', { maxTokens: 5 })).text, ' of the LORD, and');
+        trap(threads === 1 ? '' : how);
+        if (threads > 1) {
+          await assert.rejects(model.generate('And').done, { code: 'INTERNAL', message: /core stopped in eval/ });
+          await assert.rejects(model.memory(), { code: 'INTERNAL' });
+        }
+        const start = performance.now();
+        await model.close();
+        const ms = performance.now() - start;
+        assert.ok(ms < 500, `close() took ${ms} ms`);
+        assert.equal(workers.size, 0);
+      });
+    });
+  }
+}
+
 test('twenty models opened and closed leave no worker', async () => {
   for (let i = 0; i < 20; i++) {
     const model = await open(BUNDLED, { ...cores(2), context: 32 });
@@ -163,12 +209,24 @@ async function node(args) {
   return { code, out };
 }
 
+/** A program given as a text, whose options are not those of its workers. */
+const program = (options, last = '') => [
+  '--input-type=module',
+  '-e',
+  `import { open } from ${JSON.stringify(new URL('../../js-glue/index.js', import.meta.url).href)};
+   const model = await open(${JSON.stringify(BUNDLED)}, ${JSON.stringify(options)});
+   console.log((await model.generate('In the beginning', { maxTokens: 5 }).done).text);${last}`,
+];
+
 test('a program that forgets to close ends all the same', async () => {
-  const script = `
-    import { open } from ${JSON.stringify(new URL('../../js-glue/index.js', import.meta.url).href)};
-    const model = await open(${JSON.stringify(BUNDLED)}, { threads: 2, host: { threads: 2 } });
-    console.log((await model.generate('In the beginning', { maxTokens: 5 }).done).text);`;
-  assert.deepEqual(await node(['--input-type=module', '-e', script]), { code: 0, out: ' of the LORD, and\n' });
+  assert.deepEqual(await node(program({ threads: 2, host: { threads: 2 } })), { code: 0, out: ' of the LORD, and\n' });
+});
+
+test('a program given on the command line has workers too', async () => {
+  for (const threads of [1, 2]) {
+    const args = program({ worker: true, threads, host: { threads } }, 'await model.close();');
+    assert.deepEqual(await node(args), { code: 0, out: ' of the LORD, and\n' });
+  }
 });
 
 test('lineal bench and generate --threads', async () => {

@@ -444,10 +444,8 @@ lnl_status gguf_finish(gguf *file, lnl_error *error) {
   lnl_status status;
   subject_text text;
   if (p->phase == PHASE_MAGIC) {
-    status = p->image_bytes == 0
-                 ? error_set(error, LNL_NOT_GGUF, "the data is empty")
-                 : error_set(error, LNL_NOT_GGUF, "the data ends after %llu bytes without 'GGUF'",
-                             (unsigned long long)p->image_bytes);
+    status = error_set(error, LNL_NOT_GGUF, "the data ends after %llu bytes without 'GGUF'",
+                       (unsigned long long)p->image_bytes);
   } else {
     status = error_set(error, LNL_GGUF_TRUNCATED, "the data ends after %llu bytes, inside the header: at %s",
                        (unsigned long long)p->image_bytes, subject(file, text));

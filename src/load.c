@@ -154,7 +154,7 @@ static void dequantise_row(const lnl_weight *w, const uint8_t *src, uint8_t *dst
 static void hold_rows(const lnl_weight *w, const uint8_t *src, uint64_t group, uint32_t count) {
   const uint32_t k = (uint32_t)w->stored->shape[0];
   if (w->place.hold == HOLD_PACKED) {
-    const uint32_t n_row = (uint32_t)w->stored->shape[1], groups = (uint32_t)form_group_count(n_row);
+    const uint32_t n_row = (uint32_t)w->stored->shape[1], groups = form_group_count(n_row);
     const uint64_t matrix = group / groups; /* of several experts' */
     form_pack(w->form, src, model_row_bytes(w), count,
               w->data + matrix * groups * form_group_bytes(w->form, k), n_row, k, (uint32_t)(group % groups));

@@ -61,7 +61,9 @@ lnl_status resolve_place(lnl_engine *e, uint32_t i, bool streamed) {
   };
   if (w->form->packing && model_can_pack(&e->model, w)) {
     query.packed_kernel = w->form->packing->kernel;
-    query.packed_bytes = form_group_count(model_row_count(w)) * form_group_bytes(w->form, t->shape[0]);
+    /* experts are matrices of their own */
+    query.packed_bytes =
+        t->shape[2] * form_group_count((uint32_t)t->shape[1]) * form_group_bytes(w->form, t->shape[0]);
   }
   place_resolve(&query, &w->place);
   w->held = w->place.hold == HOLD_F32 ? f32 : w->place.hold == HOLD_F16 ? f16 : w->form;

@@ -102,7 +102,7 @@ void form_matmul_scalar(const lnl_form *form, const lnl_matmul *m);
 /* Stored bytes of n values in a row; n must be a multiple of block_len. */
 uint64_t form_row_bytes(const lnl_form *form, uint64_t n);
 /* The last may be of fewer than FORM_GROUP rows. */
-static inline uint64_t form_group_count(uint64_t n_row) { return (n_row + FORM_GROUP - 1) / FORM_GROUP; }
+static inline uint32_t form_group_count(uint32_t n_row) { return (n_row + FORM_GROUP - 1) / FORM_GROUP; }
 /* Of packed matrices [n_row, k]; the form must have a packing. Bytes of each group
  * of FORM_GROUP rows; those of the matrix are the sum of its groups'. */
 uint64_t form_group_bytes(const lnl_form *form, uint64_t k);

@@ -51,7 +51,7 @@ uint32_t form_panel(uint32_t k) {
 
 uint64_t form_panel_at(const lnl_form *form, uint32_t n_row, uint32_t k, uint32_t group, uint32_t column) {
   const uint32_t in_tile = group % FORM_TILE, first = group - in_tile;
-  const uint32_t left = (uint32_t)form_group_count(n_row) - first;
+  const uint32_t left = form_group_count(n_row) - first;
   return first * form_group_bytes(form, k) + u32_min(left, FORM_TILE) * form_group_bytes(form, column) +
          in_tile * form_group_bytes(form, u32_min(form_panel(k), k - column));
 }

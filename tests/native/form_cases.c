@@ -561,7 +561,7 @@ static lnl_status check_matmul(const lnl_form *form, const form_fixture *fixture
 /* Packs all rows of o, checks what decode_row makes of them, and leaves the
  * packed matrix as the operand. */
 static lnl_status pack_operands(operands *o, const lnl_form *form, lnl_error *error) {
-  const uint32_t k = o->m.k, groups = (uint32_t)form_group_count(o->n_row);
+  const uint32_t k = o->m.k, groups = form_group_count(o->n_row);
   const size_t group_bytes = (size_t)form_group_bytes(form, k), stored_bytes = (size_t)o->m.row_bytes;
   uint8_t *packed = case_alloc(groups * group_bytes, 1, false);
   memset(packed, 0x55, groups * group_bytes);

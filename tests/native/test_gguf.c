@@ -375,7 +375,7 @@ static void names_what_is_no_gguf(void **state) {
       {"\x01\xff\x02\xfe____", "(01 ff 02 fe)"},
       {"     ", "20 20 20 20"},
       {"GGU", "3 bytes"},
-      {"", "empty"},
+      {"", "after 0 bytes"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     b.count = 0;

@@ -10,7 +10,7 @@ const SHOWN = 3;
 const ofAnyLayer = (name) => name.replace(/\.\d+(?=[.*]|$)/g, '.*');
 
 /** What tells it from other names: without the layer, and what nearly all end with. @param {string} glob */
-const lettersOf = (glob) => glob.replace(/^blk\.\*?/, '').replace(/\.(weight|bias)$/, '').replace(/[*?.]/g, '').length;
+const lettersOf = (glob) => glob.replace(/^blk\.\*?/, '').replace(/[.*](weight|bias)$/, '').replace(/[*?.]/g, '').length;
 
 /**
  * Globs of names that there are and that are like a glob, the nearest first; none where none is.

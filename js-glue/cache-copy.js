@@ -14,6 +14,9 @@ import {
   parseManifest,
   wholeLine,
 } from './cache-manifest.js';
+import { throwIfAborted } from './errors.js';
+import { wholeSha256 } from './sha256.js';
+import { Spares } from './spares.js';
 import { sha256Hex, unavailable } from './store.js';
 
 /** @typedef {import('./cache-manifest.js').Extent} Extent */
@@ -37,6 +40,7 @@ export class Copy {
   /** @type {Promise<void>} */ #sealed = Promise.resolve();
   #frozen = false;
   /** @type {WeakSet<Extent>} hashed by us */ #fresh = new WeakSet();
+  /** What was written is read back into it. */ #spares = new Spares(EXTENT_BYTES, 1);
   /** @type {Map<Extent, Promise<Uint8Array | undefined>>} the last ones that were checked, or are being checked */ #checked =
     new Map();
 
@@ -129,17 +133,18 @@ export class Copy {
    * @param {number} offset
    * @param {number} length
    * @param {boolean} verify
+   * @param {Spares} [spares] of which the bytes may be
    * @returns {Promise<{ bytes?: Uint8Array, extent?: Extent } | undefined>} with the extent, if it is of one;
    *   without bytes where that is damaged
    */
-  async bytesAt(offset, length, verify) {
+  async bytesAt(offset, length, verify, spares) {
     if (!this.#content) return undefined;
     let index = indexAfter(this.#extents, offset);
     const extent = this.#extents[index];
     if (!extent || extent.start > offset) {
       const run = this.#unsealed().find(({ start, end }) => start <= offset && offset < end);
       if (!run) return undefined;
-      const bytes = await this.read(offset, Math.min(length, run.end - offset));
+      const bytes = await this.read(offset, Math.min(length, run.end - offset), spares);
       if (!bytes) throw unavailable('what was written cannot be read back');
       return { bytes };
     }
@@ -150,12 +155,12 @@ export class Copy {
     let { end } = extent;
     while (!verify && end - offset < length && this.#extents[index + 1]?.start === end)
       end = this.#extents[++index].end;
-    return { extent, bytes: await this.read(offset, Math.min(length, end - offset)) };
+    return { extent, bytes: await this.read(offset, Math.min(length, end - offset), spares) };
   }
 
-  /** All of these bytes, or undefined. @param {number} offset @param {number} length */
-  async read(offset, length) {
-    const target = new Uint8Array(length);
+  /** All of these bytes, or undefined. @param {number} offset @param {number} length @param {Spares} [spares] */
+  async read(offset, length, spares) {
+    const target = spares?.take(length) ?? new Uint8Array(length);
     const count = await this.#content?.read(offset, target).catch(() => 0);
     return count === length ? target : undefined;
   }
@@ -249,6 +254,7 @@ export class Copy {
   async seal() {
     if (this.confirmed && !this.#frozen) this.#sealRuns(true);
     await this.#sealed;
+    this.#spares.clear();
   }
 
   /** @param {Range} range */
@@ -283,9 +289,10 @@ export class Copy {
   async #enter(range) {
     if (this.#frozen) return;
     try {
-      const bytes = await this.read(range.start, range.end - range.start);
+      const bytes = await this.read(range.start, range.end - range.start, this.#spares);
       if (!bytes) throw unavailable('what was written cannot be read back');
       const [hash] = await Promise.all([sha256Hex(bytes), this.#content?.flush(range)]);
+      this.#spares.give(bytes);
       const extent = { ...range, hash };
       await this.#entry.append(extentLine(extent));
       addExtent(this.#extents, extent);
@@ -296,10 +303,26 @@ export class Copy {
     }
   }
 
-  /** @param {string} sha256 of the whole */
-  async noteWhole(sha256) {
-    this.sha256 = sha256;
-    await this.#entry.append(wholeLine(sha256)).catch(() => {}); // it is computed again
+  /**
+   * SHA-256 of the whole; computed, if it is not known.
+   * @param {string | undefined} wasmBaseUrl where the module is that hashes
+   * @param {AbortSignal} [signal]
+   */
+  async hash(wasmBaseUrl, signal) {
+    if (!this.complete) throw unavailable('the copy is not whole, so its SHA-256 cannot be computed');
+    if (this.sha256) return this.sha256;
+    const spares = new Spares(0, 1);
+    /** @type {Uint8Array | undefined} */ let last;
+    const sum = await wholeSha256(this.header?.size ?? 0, async (offset, length) => {
+      throwIfAborted(signal);
+      spares.give(last);
+      last = await this.read(offset, length, spares);
+      if (!last) throw unavailable('the copy cannot be read');
+      return last;
+    }, wasmBaseUrl);
+    this.sha256 = sum;
+    await this.#entry.append(wholeLine(sum)).catch(() => {}); // it is computed again
+    return sum;
   }
 
   // --- ending ---------------------------------------------------------------------

@@ -6,11 +6,12 @@
 import { makeRoom } from './cache-admin.js';
 import { Copy } from './cache-copy.js';
 import { bytesOf, sameFile } from './cache-manifest.js';
+import { WriteRight } from './cache-right.js';
 import { Watch } from './cache-watch.js';
 import { isNode } from './caps.js';
 import { LinealError, throwIfAborted } from './errors.js';
 import { pause } from './retry.js';
-import { wholeSha256 } from './sha256.js';
+import { Spares } from './spares.js';
 import { fullError, keyOf, openStore, storeError, unavailable } from './store.js';
 
 /** @typedef {import('./source.js').Source} Source */
@@ -28,8 +29,6 @@ const POLL_MS = 100;
 const PATIENCE_MS = 6000;
 /** Where the cache is demanded. */
 const MORE_PATIENCE = 10;
-/** Who fetches nothing for so long lets others. */
-const IDLE_MS = 3000;
 const GGUF_MAGIC = [0x47, 0x47, 0x55, 0x46];
 const NOTHING = new Uint8Array(0);
 
@@ -66,8 +65,7 @@ export class CachedSource {
   #copy;
   /** @type {string | undefined} SHA-256 that the user gave */ #expected;
   /** @type {string | undefined} where the module is that hashes */ #wasmBaseUrl;
-  /** @type {(() => Promise<void>) | undefined} we are the one that fetches */ #unlock;
-  /** @type {Promise<boolean> | undefined} */ #locking;
+  #right;
   #watch;
   /** Whether bytes came past the lock: those of another file may not follow. */ #passed = false;
   /** Whether the model's header was read and is sound. */ #sound = false;
@@ -75,12 +73,13 @@ export class CachedSource {
   /** @type {(() => Promise<void>) | undefined} others do not evict it */ #release;
   /** @type {Promise<void> | undefined} */ #looking;
   /** @type {Promise<void>} what came before is kept */ #kept = Promise.resolve();
-  /** @type {ReturnType<typeof setTimeout> | undefined} */ #idle;
   /** @type {{ start: number, end: number, bytes: number, done: Promise<void> }[]} asked of the network */ #coming = [];
   /** Nothing more is kept. */ #off = false;
   /** Whether bytes of the copy were given out: those of another file may not follow. */ #handedOut = false;
   /** @type {LinealError | undefined} what ended a cache that was demanded */ #failure;
   #cachedBytes = 0;
+  /** For forward reads. */ #spares = new Spares(0, 1);
+  /** @type {Uint8Array | undefined} what the last of them gave */ #forward;
 
   /**
    * @param {Source} inner
@@ -115,6 +114,19 @@ export class CachedSource {
     this.#settings = settings;
     this.#entry = entry;
     this.#copy = new Copy(entry, (error) => this.#giveUp(error));
+    this.#right = new WriteRight(entry, {
+      taken: async () => {
+        this.#watch.reset();
+        await this.#look(); // another may have written
+      },
+      failed: async (error) => {
+        if (error instanceof LinealError && error.code === 'SOURCE_CHANGED') throw error;
+        await this.#giveUp(error);
+      },
+      idle: async () => {
+        if (this.#coming.length === 0 && this.#copy.confirmed) await this.#letGo();
+      },
+    });
     this.#expected = settings.sha256[part];
     this.#watch = new Watch(entry, settings.required ? patienceMs * MORE_PATIENCE : patienceMs);
   }
@@ -154,7 +166,7 @@ export class CachedSource {
     if (this.#expected && copy.sha256 && copy.sha256 !== this.#expected) await this.#drop();
     else if (!copy.complete || this.#settings.revalidate) await this.#probe(signal);
     if (!copy.complete) return;
-    if (this.#expected && !(await this.#isExpected(this.#expected, signal))) {
+    if (this.#expected && this.#expected !== (await copy.hash(this.#wasmBaseUrl, signal))) {
       await this.#drop(); // it is not what was asked for: fetch that
       return;
     }
@@ -187,7 +199,7 @@ export class CachedSource {
   async #probe(signal) {
     const [hole = { start: 0, end: 1 }] = this.#copy.holes(0, this.size ?? 0);
     // Another downloads: it has asked.
-    if (!(await this.#takeLock())) return;
+    if (!(await this.#right.take())) return;
     try {
       await this.#fetchAt(hole.start, Math.min(hole.end - hole.start, PROBE_BYTES), false, signal);
     } catch (error) {
@@ -206,7 +218,7 @@ export class CachedSource {
   /** Takes over what the store has. */
   async #reload() {
     const known = this.#copy.header;
-    const state = await this.#copy.load(this.#unlock !== undefined);
+    const state = await this.#copy.load(this.#right.ours);
     // Removed under our hands: what is open can be read, and nothing more is written.
     if (state === 'gone') await this.#stop();
     const { header } = this.#copy;
@@ -231,48 +243,48 @@ export class CachedSource {
 
   // --- reading ------------------------------------------------------------------
 
-  /** @param {number} offset @param {number} length @param {AbortSignal} [signal] */
-  read(offset, length, signal) {
-    return this.#get(offset, length, false, signal);
+  /** @param {number} offset @param {number} length @param {AbortSignal} [signal] @param {Spares} [spares] */
+  read(offset, length, signal, spares) {
+    return this.#get(offset, length, false, signal, spares);
   }
 
   /** @param {number} offset @param {number} length @param {AbortSignal} [signal] */
-  readForward(offset, length, signal) {
-    return this.#get(offset, length, true, signal);
+  async readForward(offset, length, signal) {
+    this.#spares.give(this.#forward); // valid until now
+    this.#forward = undefined;
+    return (this.#forward = await this.#get(offset, length, true, signal, this.#spares));
   }
 
   /**
-   * @param {number} offset
-   * @param {number} length
-   * @param {boolean} forward
-   * @param {AbortSignal} [signal]
+   * @param {number} offset @param {number} length @param {boolean} forward @param {AbortSignal} [signal]
+   * @param {Spares} [spares]
    * @returns {Promise<Uint8Array>}
    */
-  async #get(offset, length, forward, signal) {
+  async #get(offset, length, forward, signal, spares) {
     const wanted = Math.min(length, MAX_READ_BYTES);
     for (;;) {
       throwIfAborted(signal);
       if (this.#failure) throw this.#failure;
       if (this.size !== undefined && offset >= this.size) return NOTHING;
-      const kept = await this.#fromCopy(offset, wanted);
+      const kept = await this.#fromCopy(offset, wanted, spares);
       if (kept) {
         // What was streamed once, of a model larger than memory, is all there from the second time on.
         if (this.#finished && !this.readSync) this.#readDirectly();
         return kept;
       }
-      if (this.#off) return this.#uncached(offset, wanted, forward, signal);
+      if (this.#off) return this.#uncached(offset, wanted, forward, signal, spares);
       const coming = this.#coming.find(({ start, end }) => start <= offset && offset < end);
       if (coming) {
         await coming.done;
         continue;
       }
       // Whoever has just got the lock looks again: another may have fetched it.
-      const had = this.#unlock !== undefined;
-      if (await this.#takeLock()) {
-        const bytes = had && (await this.#fetch(offset, wanted, forward, signal));
+      const had = this.#right.ours;
+      if (await this.#right.take()) {
+        const bytes = had && (await this.#fetch(offset, wanted, forward, signal, spares));
         if (bytes) return bytes;
       } else if (!this.#off) {
-        if (await this.#watch.rests()) return this.#pastLock(offset, wanted, forward, signal);
+        if (await this.#watch.rests()) return this.#pastLock(offset, wanted, forward, signal, spares);
         await pause(POLL_MS, signal);
         await this.#look();
       }
@@ -281,13 +293,12 @@ export class CachedSource {
 
   /**
    * From disk; undefined: it is not there.
-   * @param {number} offset
-   * @param {number} length
+   * @param {number} offset @param {number} length @param {Spares} [spares]
    */
-  async #fromCopy(offset, length) {
+  async #fromCopy(offset, length, spares) {
     let found;
     try {
-      found = await this.#copy.bytesAt(offset, length, this.#settings.verify);
+      found = await this.#copy.bytesAt(offset, length, this.#settings.verify, spares);
     } catch (error) {
       await this.#giveUp(error);
     }
@@ -314,16 +325,14 @@ export class CachedSource {
   }
 
   /**
-   * @param {number} offset
-   * @param {number} length
-   * @param {boolean} forward
-   * @param {AbortSignal} [signal]
+   * @param {number} offset @param {number} length @param {boolean} forward @param {AbortSignal} [signal]
+   * @param {Spares} [spares]
    */
-  async #uncached(offset, length, forward, signal) {
+  async #uncached(offset, length, forward, signal, spares) {
     const { readForward } = this.#inner;
     const bytes = await (forward && readForward
       ? readForward.call(this.#inner, offset, length, signal)
-      : this.#inner.read(offset, length, signal));
+      : this.#inner.read(offset, length, signal, spares));
     this.from = 'network';
     const { header } = this.#copy;
     if (this.#handedOut && header && !sameFile(header, this.#inner)) throw this.#changed();
@@ -332,9 +341,9 @@ export class CachedSource {
 
   /**
    * From the network, and not kept: another has the right to write, and does not.
-   * @param {number} offset @param {number} length @param {boolean} forward @param {AbortSignal} [signal]
+   * @param {number} offset @param {number} length @param {boolean} forward @param {AbortSignal} [signal] @param {Spares} [spares]
    */
-  async #pastLock(offset, length, forward, signal) {
+  async #pastLock(offset, length, forward, signal, spares) {
     const text = `another tab or process is to download ${this.name}, and has written nothing for ${this.#watch.seconds} seconds`;
     if (this.#settings.required) {
       this.#failure ??= unavailable(text);
@@ -343,7 +352,8 @@ export class CachedSource {
     if (!this.warnings.some(({ code }) => code === 'CACHE_BUSY'))
       this.warnings.push({ code: 'CACHE_BUSY', text: `${text}; the model is read from the network, and not kept` });
     this.#passed = true;
-    const bytes = await this.#uncached(offset, Math.min(length, this.#copy.nextKnown(offset) - offset), forward, signal);
+    const upTo = Math.min(length, this.#copy.nextKnown(offset) - offset);
+    const bytes = await this.#uncached(offset, upTo, forward, signal, spares);
     const { header } = this.#copy;
     if (header && !sameFile(header, this.#inner)) await this.#stop();
     return bytes;
@@ -353,19 +363,17 @@ export class CachedSource {
 
   /**
    * From the network; undefined: only the gap before it came so far.
-   * @param {number} offset
-   * @param {number} length
-   * @param {boolean} forward
-   * @param {AbortSignal} [signal]
+   * @param {number} offset @param {number} length @param {boolean} forward @param {AbortSignal} [signal]
+   * @param {Spares} [spares]
    */
-  async #fetch(offset, length, forward, signal) {
+  async #fetch(offset, length, forward, signal, spares) {
     // It came, or was asked for, while we waited for the lock.
     const asked = this.#coming.some(({ start, end }) => start <= offset && offset < end);
     if (asked || this.#copy.knows(offset)) return undefined;
     const ends = this.#coming.map(({ end }) => end).filter((end) => end <= offset);
     const before = Math.max(this.#copy.knownBefore(offset), ...ends);
     const skip = this.#copy.header && offset - before <= MAX_GAP_BYTES ? offset - before : 0;
-    const bytes = await this.#fetchAt(offset - skip, skip + length, forward, signal);
+    const bytes = await this.#fetchAt(offset - skip, skip + length, forward, signal, spares);
     if (bytes.length === 0) return NOTHING;
     return bytes.length > skip ? bytes.subarray(skip, skip + length) : undefined;
   }
@@ -373,13 +381,11 @@ export class CachedSource {
   /**
    * Bytes from the network, which are kept: more than asked for where a hole is
    * to be closed, since a stream would go on over what is there already.
-   * @param {number} at
-   * @param {number} length
-   * @param {boolean} forward
-   * @param {AbortSignal} [signal]
+   * @param {number} at @param {number} length @param {boolean} forward @param {AbortSignal} [signal]
+   * @param {Spares} [spares]
    */
-  async #fetchAt(at, length, forward, signal) {
-    clearTimeout(this.#idle);
+  async #fetchAt(at, length, forward, signal, spares) {
+    this.#right.keep();
     const starts = this.#coming.map(({ start }) => start).filter((start) => start > at);
     const limit = Math.min(this.#copy.nextKnown(at), ...starts);
     const { readForward } = this.#inner;
@@ -391,7 +397,7 @@ export class CachedSource {
       await this.#copy.makeSure(this.#coming.reduce((sum, { bytes }) => sum + bytes, ahead));
       const bytes = streamed
         ? await readForward.call(this.#inner, at, wanted, signal)
-        : await this.#inner.read(at, wanted, signal);
+        : await this.#inner.read(at, wanted, signal, spares);
       this.from = 'network';
       await this.#keep(at, bytes);
       return bytes;
@@ -402,7 +408,7 @@ export class CachedSource {
       return await work;
     } finally {
       this.#coming.splice(this.#coming.indexOf(coming), 1);
-      this.#letGoWhenIdle();
+      if (this.#coming.length === 0) this.#right.letGoWhenIdle();
     }
   }
 
@@ -475,50 +481,14 @@ export class CachedSource {
     }
   }
 
-  // --- locks --------------------------------------------------------------------
-
-  /** Whether we may fetch and write. */
-  #takeLock() {
-    this.#locking ??= (async () => {
-      clearTimeout(this.#idle);
-      try {
-        if (this.#unlock) return true;
-        this.#unlock = await this.#entry.lock();
-        if (this.#unlock) {
-          this.#watch.reset();
-          await this.#look();
-        }
-      } catch (error) {
-        if (error instanceof LinealError && error.code === 'SOURCE_CHANGED') throw error;
-        await this.#giveUp(error);
-      }
-      return this.#unlock !== undefined;
-    })().finally(() => {
-      this.#locking = undefined;
-      this.#letGoWhenIdle();
-    });
-    return this.#locking;
-  }
-
-  #letGoWhenIdle() {
-    clearTimeout(this.#idle);
-    if (this.#coming.length > 0 || !this.#unlock) return;
-    this.#idle = setTimeout(() => {
-      if (this.#copy.confirmed) this.#letGo().catch(() => {});
-    }, IDLE_MS);
-    /** @type {any} */ (this.#idle).unref?.();
-  }
+  // --- ending -------------------------------------------------------------------
 
   /** Believes what is written, and lets others write. */
   async #letGo() {
-    clearTimeout(this.#idle);
+    this.#right.keep();
     await this.#copy.seal();
-    const unlock = this.#unlock;
-    this.#unlock = undefined;
-    await unlock?.();
+    await this.#right.letGo();
   }
-
-  // --- ending -------------------------------------------------------------------
 
   /**
    * All weights are in memory: makes the copy whole, and compares it with what
@@ -537,11 +507,15 @@ export class CachedSource {
         if (this.#expected || (error instanceof LinealError && error.code === 'ABORTED')) throw error;
       }
     }
-    if (this.#unlock) await this.#letGo();
+    if (this.#right.ours) await this.#letGo();
+    await this.#inner.finish?.();
+    this.#spares.clear();
+    this.#forward = undefined;
     if (this.#failure) throw this.#failure;
     const expected = this.#expected ?? this.#stated;
-    if (!expected || (await this.#isExpected(expected, signal))) return;
-    const actual = copy.sha256;
+    if (!expected) return;
+    const actual = await copy.hash(this.#wasmBaseUrl, signal);
+    if (actual === expected) return;
     const who = this.#expected ? 'was expected' : 'is what the server says that it has';
     await this.#drop();
     throw new LinealError('SOURCE_CHECKSUM', `${this.name} has the SHA-256 ${actual}, and ${expected} ${who}`, {
@@ -558,7 +532,7 @@ export class CachedSource {
   /** @param {AbortSignal} [signal] */
   async #fetchRest(signal) {
     const rest = this.#copy.holes(0, this.size ?? 0);
-    if (!this.#expected && (bytesOf(rest) > MAX_REST_BYTES || !(await this.#takeLock()))) return;
+    if (!this.#expected && (bytesOf(rest) > MAX_REST_BYTES || !(await this.#right.take()))) return;
     for (const { start, end } of rest) {
       for (let at = start; at < end;) {
         const bytes = await this.#get(at, end - at, false, signal);
@@ -568,29 +542,12 @@ export class CachedSource {
     }
   }
 
-  /** Whether the whole copy has this SHA-256. @param {string} expected @param {AbortSignal} [signal] */
-  async #isExpected(expected, signal) {
-    const copy = this.#copy;
-    if (!copy.complete) throw unavailable('the copy is not whole, so its SHA-256 cannot be computed');
-    if (!copy.sha256) {
-      const sum = await wholeSha256(this.size ?? 0, async (offset, length) => {
-        throwIfAborted(signal);
-        const bytes = await copy.read(offset, length);
-        if (!bytes) throw unavailable('the copy cannot be read');
-        return bytes;
-      }, this.#wasmBaseUrl);
-      await copy.noteWhole(sum);
-    }
-    return copy.sha256 === expected;
-  }
-
   /** The copy is worth nothing. */
   async #drop() {
     this.readSync = undefined;
     await this.#copy.reset();
     try {
-      this.#unlock ??= await this.#entry.lock();
-      if (this.#unlock) await this.#entry.remove();
+      if (await this.#right.takeAsItIs()) await this.#entry.remove();
       else await this.#stop();
     } catch (error) {
       await this.#giveUp(error);
@@ -601,9 +558,7 @@ export class CachedSource {
   async #stop() {
     this.#off = true;
     this.#copy.freeze();
-    const unlock = this.#unlock;
-    this.#unlock = undefined;
-    await unlock?.().catch(() => {});
+    await this.#right.letGo().catch(() => {});
   }
 
   /** The store failed. @param {unknown} error */
@@ -628,7 +583,7 @@ export class CachedSource {
 
   async close() {
     const { header, confirmed } = this.#copy;
-    if (header && !confirmed && this.#unlock) {
+    if (header && !confirmed && this.#right.ours) {
       this.#copy.freeze();
       this.#copy.close();
       await this.#entry.remove().catch(() => {});

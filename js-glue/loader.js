@@ -8,6 +8,7 @@ import { insist } from './retry.js';
 import { linkedController } from './signals.js';
 import { MAX_CHUNK_BYTES, allParts, openSource } from './source.js';
 import { emptySource, inItsWords } from './source-words.js';
+import { Spares } from './spares.js';
 import { nextTurn } from './turn.js';
 
 export const FIRST_READ_BYTES = 256 * 1024;
@@ -46,6 +47,7 @@ export class Loader {
    *   read while the core computes
    */
   #next;
+  /** For what is streamed: one is read while another is used. */ #spares = new Spares(0);
   /** What feed has read so far, and how long that took. */
   reading = { bytes: 0, ms: 0 };
   fetches = new FetchLog();
@@ -314,6 +316,7 @@ export class Loader {
     }
     if (this.#closed) throw closedError();
     if (chunk && chunk.length > 0) this.#core.feed(chunk);
+    this.#spares.give(chunk);
     return chunk?.length;
   }
 
@@ -338,10 +341,10 @@ export class Loader {
     this.#next = undefined;
     // What had failed before it was asked for is read again: the source may be there again.
     if (next && next.part === part && next.offset === offset && !next.failed) return next.bytes;
-    await next?.bytes.catch(() => {}); // given up; one read at a time
+    this.#spares.give(await next?.bytes.catch(() => undefined)); // given up; one read at a time
     throwIfAborted(signal);
     throwIfAborted(this.#signal);
-    const reading = this.#sources[part].read(offset, bytes, this.#signal);
+    const reading = this.#sources[part].read(offset, bytes, this.#signal, this.#spares);
     if (!this.#core.needLater()) return reading;
     const later = { part, offset, bytes: reading, failed: false };
     reading.catch(() => { later.failed = true; }); // thrown when it is asked for

@@ -3,6 +3,7 @@
 // segments are on their way at once where the source allows it.
 import { LinealError, abortable } from './errors.js';
 import { insist } from './retry.js';
+import { Spares } from './spares.js';
 
 const SEGMENT_BYTES = 2 * 1024 * 1024;
 // Bytes between two weights up to here are read over; beyond, they are left out.
@@ -17,6 +18,7 @@ const MAX_GAP_BYTES = 64 * 1024;
  * @property {number} length
  * @property {Uint8Array} [held] its bytes, if they are here already
  * @property {Promise<Uint8Array>} [arrived]
+ * @property {Uint8Array} [taken] all of it, once it arrived, where the next ones may come
  */
 
 /**
@@ -63,6 +65,7 @@ export class Prefetcher {
   #segments;
   #signal;
   #at = 0;
+  #spares = new Spares(SEGMENT_BYTES);
 
   /**
    * @param {readonly import('./source.js').Source[]} sources of all parts
@@ -78,6 +81,7 @@ export class Prefetcher {
 
   /**
    * 1 to `length` bytes at that place, which is never before the last one in the order; none: the file ends there.
+   * Valid until the next ones are asked for.
    * @param {number} part @param {number} offset @param {number} length
    * @returns {Promise<Uint8Array>}
    */
@@ -90,7 +94,7 @@ export class Prefetcher {
     if (i === segments.length)
       throw new LinealError('INTERNAL', `no weight is expected at byte ${offset} of part ${part + 1}`);
     for (; this.#at < i; this.#at++) {
-      segments[this.#at].arrived?.catch(() => {}); // passed over
+      this.#spares.give(segments[this.#at].taken);
       segments[this.#at] = { part: -1, offset: 0, length: 0 };
     }
     const { rangeRead, parallelReads = 1 } = this.#sources[part];
@@ -111,22 +115,27 @@ export class Prefetcher {
    * All of a segment, less only where the file ends.
    * @param {Segment} segment
    */
-  async #read({ part, offset, length, held }) {
+  async #read(segment) {
+    const { part, offset, length, held } = segment;
     if (held) return held;
     const source = this.#sources[part];
+    const spares = this.#spares;
     /** @type {Uint8Array | undefined} */ let all;
     let filled = 0;
     while (filled < length) {
       const at = offset + filled;
-      const reading = () => abortable(source.read(at, length - filled, this.#signal), this.#signal);
+      const reading = () => abortable(source.read(at, length - filled, this.#signal, spares), this.#signal);
       const bytes = await insist(reading, at < (source.size ?? 0), this.#signal);
-      // Of a source that takes several reads at once they are ours.
-      if (bytes.length === length && (source.parallelReads ?? 1) > 1) return bytes;
       if (bytes.length === 0) break;
-      all ??= new Uint8Array(length);
-      all.set(bytes, filled);
+      if (bytes.length === length && spares.lent(bytes)) all = bytes;
+      else {
+        all ??= spares.take(length);
+        all.set(bytes, filled);
+        spares.give(bytes);
+      }
       filled += bytes.length;
     }
+    segment.taken = all;
     return all?.subarray(0, filled) ?? new Uint8Array(0);
   }
 }

@@ -20,8 +20,9 @@ export const MAX_CHUNK_BYTES = 4 * 1024 * 1024;
  * @property {number | undefined} size in bytes; undefined while unknown
  * @property {boolean} rangeRead can be read at any offset
  * @property {{ bytesRead: number, requests: number, cachedBytes?: number }} stats
- * @property {(offset: number, length: number, signal?: AbortSignal) => Promise<Uint8Array>} read
- *   From 1 to `length` bytes at `offset`; none at the end. Valid until the next read.
+ * @property {(offset: number, length: number, signal?: AbortSignal, spares?: import('./spares.js').Spares) => Promise<Uint8Array>} read
+ *   From 1 to `length` bytes at `offset`; none at the end. Valid until the next read. May be taken from the spares:
+ *   whoever asked gives them back there.
  * @property {number} [parallelReads] how many reads may be under way at once; their results then stay valid.
  *   Default: 1
  * @property {((offset: number, length: number, signal?: AbortSignal) => Promise<Uint8Array>)} [readForward]

@@ -54,3 +54,22 @@ export function anonymousBytes(pid) {
     return undefined;
   }
 }
+
+/**
+ * The same without regions of `least` bytes and more, as linear memory is one; undefined where the system does not tell.
+ * @param {number | 'self'} pid
+ * @param {number} least
+ */
+export function besideBytes(pid, least) {
+  let text;
+  try {
+    text = fs.readFileSync(`/proc/${pid}/smaps`, 'latin1');
+  } catch {
+    return undefined;
+  }
+  let sum = 0;
+  for (const [, size, anonymous] of text.matchAll(/^Size: +(\d+) kB$[^]*?^Anonymous: +(\d+) kB$/gm)) {
+    if (Number(size) * 1024 < least) sum += Number(anonymous) * 1024;
+  }
+  return sum > 0 ? sum : undefined;
+}

@@ -6,6 +6,7 @@ import { after, before, test } from 'node:test';
 import { HttpSource } from '../../js-glue/source-http.js';
 import { FileSource } from '../../js-glue/source-node.js';
 import { describeSource, openSource } from '../../js-glue/source.js';
+import { Spares } from '../../js-glue/spares.js';
 import { temporary } from '../lib/fixtures.mjs';
 import { startServer } from '../lib/http-server.mjs';
 
@@ -466,4 +467,31 @@ test('ranges that a server stops giving while several are asked for: each read g
   } finally {
     await server.close();
   }
+});
+
+test('buffers that are used again: given back once, and of here', () => {
+  const spares = new Spares(100, 2);
+  const first = spares.take(10);
+  const second = spares.take(10);
+  assert.equal(first.length, 10);
+  assert.notEqual(first.buffer, second.buffer, 'one is in use');
+  spares.give(first.subarray(3, 4));
+  spares.give(first); // was given
+  spares.give(new Uint8Array(200)); // another's
+  spares.give(undefined);
+  assert.equal(spares.lent(first), false);
+  const third = spares.take(100);
+  assert.equal(third.buffer, first.buffer);
+  assert.ok(spares.lent(third));
+  const fourth = spares.take(5);
+  assert.ok(![first.buffer, second.buffer].includes(fourth.buffer));
+  for (const bytes of [second, third, fourth]) spares.give(bytes);
+  const large = spares.take(1000);
+  assert.equal(large.length, 1000, 'one that is too small is let go');
+  const moved = structuredClone(large.buffer, { transfer: [large.buffer] });
+  spares.giveAnew(moved);
+  assert.equal(spares.take(1).buffer, moved);
+  spares.giveAnew(new ArrayBuffer(0)); // detached
+  spares.clear();
+  assert.equal(spares.take(1).buffer.byteLength, 100);
 });

@@ -18,7 +18,7 @@ import { describeSource } from './source.js';
  */
 async function inStore(options = {}, work) {
   checkOptions(options, ['directory']);
-  const store = await openStore(cacheDirectory(options.directory));
+  const store = await openStore(cacheDirectory(options.directory), false);
   try {
     return await work(store);
   } catch (error) {
@@ -67,6 +67,13 @@ async function locked(store, key, work) {
     await unlock();
   }
 }
+
+/** @param {string} key @param {Store} store */
+const notKept = (key, store) =>
+  new LinealError('SOURCE_NOT_FOUND', `there is no model ${key} in ${store.place}`, {
+    remedy: 'see modelCache.list() or lineal cache list',
+    detail: { key },
+  });
 
 /** @param {Store} store @param {string} key */
 async function isBusy(store, key) {
@@ -143,14 +150,10 @@ export const modelCache = {
   verify: (model, options) =>
     inStore(options, async (store) => {
       const key = await keyFrom(model);
+      if (!(await store.keys()).includes(key)) throw notKept(key, store);
       return locked(store, key, async (entry) => {
         const manifest = parseManifest(await entry.manifest());
-        if (!manifest) {
-          throw new LinealError('SOURCE_NOT_FOUND', `there is no model ${key} in ${store.place}`, {
-            remedy: 'see modelCache.list() or lineal cache list',
-            detail: { key },
-          });
-        }
+        if (!manifest) throw notKept(key, store);
         const bad = await checked(entry, manifest);
         return {
           key,

@@ -38,7 +38,7 @@ export function parseByteSize(size) {
 export function checkOptions(options, known, name) {
   // Of a Map no key would be seen.
   if (typeof options !== 'object' || options === null || Symbol.iterator in options)
-    throw badArgument(`${name ?? 'options'} ${name ? 'is' : 'are'} an object, not ${shown(options)}`);
+    throw badArgument(`${name ?? 'options'} ${name ? 'is' : 'are'} an object, not ${shown(options)}`, name ? { option: name } : {});
   for (const key of Object.keys(options)) {
     if (known.includes(key)) continue;
     const within = name ? `${name}.` : '';
@@ -126,12 +126,13 @@ export function byteSize(name, value, low) {
 /**
  * @template {string} T
  * @param {string} name @param {unknown} value @param {readonly T[]} allowed
+ * @param {string} [also] what else may stand there
  * @returns {T}
  */
-export function oneOf(name, value, allowed) {
+export function oneOf(name, value, allowed, also = '') {
   const found = allowed.find((candidate) => candidate === value);
   if (found === undefined)
-    throw badArgument(`${name} is ${allowed.map((a) => `'${a}'`).join(', ')}, not ${shown(value)}`, {
+    throw badArgument(`${name} is ${allowed.map((a) => `'${a}'`).join(', ')}${also}, not ${shown(value)}`, {
       option: name,
     });
   return found;

@@ -149,7 +149,7 @@ export function planOptions(options = {}) {
  */
 function kvTypeOption(given) {
   if (typeof given !== 'object' || given === null)
-    return oneOf('kvType', given, /** @type {const} */ (['auto', ...KV_TYPES]));
+    return oneOf('kvType', given, /** @type {const} */ (['auto', ...KV_TYPES]), ', or { k, v } with one of them for each');
   checkOptions(given, ['k', 'v'], 'kvType');
   const pair = /** @type {Record<string, unknown>} */ (given);
   return { k: oneOf('kvType.k', pair.k, KV_TYPES), v: oneOf('kvType.v', pair.v, KV_TYPES) };
@@ -257,7 +257,7 @@ export function cacheOptions(option = 'auto') {
   /** @type {import('./index.d.ts').CacheOptions} */ let options = {};
   if (typeof option === 'object') options = option;
   else if (typeof option === 'string') options = option === 'auto' ? {} : { directory: option };
-  else if (option !== true) throw badArgument(`cache is true, false, a folder or an object, not ${shown(option)}`);
+  else if (option !== true) throw badArgument(`cache is true, false, a folder or an object, not ${shown(option)}`, { option: 'cache' });
   checkOptions(options, CACHE_KEYS, 'cache');
   const { sha256 = [], maxBytes } = options;
   const sums = (Array.isArray(sha256) ? sha256 : [sha256]).map((sum) => {
@@ -313,6 +313,12 @@ function folderUrl(url) {
  * @property {boolean | 'trace'} profile
  */
 
+/** @param {unknown} given @returns {boolean | 'trace'} */
+function profileOption(given = false) {
+  if (typeof given === 'boolean' || given === 'trace') return given;
+  throw badArgument(`profile is true, false or 'trace', not ${shown(given)}`, { option: 'profile' });
+}
+
 /**
  * @param {GenerateOptions} [options]
  * @returns {GenerateSettings}
@@ -338,7 +344,14 @@ export function generateSettings(options = {}) {
   const stops = typeof stop === 'string' ? [stop] : [...stop];
   if (stops.some((text) => typeof text !== 'string' || text === ''))
     throw badArgument('stop holds texts that are not empty', { option: 'stop' });
-  if (topP === 0) throw badArgument('topP is a number above 0, up to 1, not 0', { option: 'topP' });
+  // The core has floats of 32 bits.
+  if (typeof topP === 'number' && topP >= 0 && Math.fround(topP) === 0)
+    throw badArgument(`topP is a number above 0, up to 1, not ${shown(topP)}`, {
+      option: 'topP',
+      least: 0,
+      most: 1,
+      given: shown(topP),
+    });
   return {
     maxTokens: whole('maxTokens', maxTokens, 0, MOST_TOKENS),
     sampler: {
@@ -358,7 +371,7 @@ export function generateSettings(options = {}) {
     logprobs: flag('logprobs', options.logprobs, false),
     reuse: flag('reuse', options.reuse, true),
     progress: options.onProgress !== undefined,
-    profile: options.profile === 'trace' ? 'trace' : flag('profile', options.profile, false),
+    profile: profileOption(options.profile),
   };
 }
 

@@ -59,19 +59,21 @@ function isOurs(folder) {
 
 /**
  * @param {string} directory
+ * @param {boolean} [create] where there is none: otherwise it has nothing in it
  * @returns {import('./store.js').Store}
  */
-export function directoryStore(directory) {
+export function directoryStore(directory, create = true) {
   const root = path.resolve(directory);
   try {
-    fs.mkdirSync(root, { recursive: true, mode: 0o700 });
+    if (create || fs.existsSync(root)) fs.mkdirSync(root, { recursive: true, mode: 0o700 });
   } catch (error) {
     throw unavailable(`the folder '${root}' cannot be made (${codeOf(error)})`, error);
   }
   return {
     kind: 'directory',
     place: `'${root}'`,
-    keys: async () => fs.readdirSync(root).filter((name) => KEY.test(name) && isOurs(path.join(root, name))),
+    keys: async () =>
+      (unlessMissing(() => fs.readdirSync(root)) ?? []).filter((name) => KEY.test(name) && isOurs(path.join(root, name))),
     entry: (key) => directoryEntry(root, key),
     space: async () => {
       const { bavail, bsize } = fs.statfsSync(root);

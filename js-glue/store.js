@@ -48,12 +48,13 @@ const FULL = ['ENOSPC', 'EDQUOT', 'EFBIG', 'QuotaExceededError'];
 /**
  * The store of this machine.
  * @param {string} directory in Node; '': the user's cache folder
+ * @param {boolean} [create] the folder, where there is none: who only looks leaves nothing behind
  * @returns {Promise<Store>}
  */
-export async function openStore(directory) {
+export async function openStore(directory, create = true) {
   if (isNode) {
     const { directoryStore, defaultDirectory } = await import('./store-node.js');
-    return directoryStore(directory || defaultDirectory());
+    return directoryStore(directory || defaultDirectory(), create);
   }
   const { browserStore } = await import('./store-browser.js');
   return browserStore();

@@ -556,6 +556,16 @@ test('options: what is wrong is refused', async () => {
   assert.equal(await modelCache.info(url, { directory }), undefined);
 });
 
+test('who only looks makes no folder', async () => {
+  const missing = path.join(directory, 'not', 'there');
+  assert.deepEqual(await modelCache.list({ directory: missing }), []);
+  assert.equal(await modelCache.info(url, { directory: missing }), undefined);
+  assert.equal(await modelCache.delete(url, { directory: missing }), false);
+  await modelCache.clear({ directory: missing });
+  await assert.rejects(modelCache.verify(url, { directory: missing }), { code: 'SOURCE_NOT_FOUND' });
+  assert.equal(fs.existsSync(path.dirname(missing)), false);
+});
+
 test('lineal cache', async () => {
   const address = `${server.url}/kjv.gguf`;
   const run = (...args) =>

@@ -174,7 +174,7 @@ test('numbers: each option refuses what is out of its range with one error that 
     if (kind === 'bytes') assert.doesNotThrow(() => give('2 MiB'), name);
     const wrong = [least - 1, -1, -0.5, most + 1, most * 2, NaN, Infinity, -Infinity, null, true, 5n, [], {}, () => 1, '', '-1', 'many'];
     if (kind === 'whole' || kind === 'bytes') wrong.push(least + 0.5, 1e300);
-    if (kind === 'above') wrong.push(0);
+    if (kind === 'above') wrong.push(0, 1e-300); // which is 0 in the core
     if (kind === 'bytes') wrong.push('1 XB', '99999999TiB', ...(least > 0 ? ['0', '0MiB', '0.1'] : []));
     else wrong.push('5');
     for (const value of wrong) {
@@ -186,7 +186,7 @@ test('numbers: each option refuses what is out of its range with one error that 
         assert.ok(error.message.includes(String(most)) && /, not ./.test(error.message), `${what}: ${error.message}`);
         if (typeof value === 'number') assert.ok(error.message.endsWith(`not ${value}`), error.message);
         assert.ok(error.remedy !== '' && error.detail.option === name, what);
-        if (!(kind === 'above' && value === 0)) assert.deepEqual([error.detail.least, error.detail.most], [least, most], what);
+        assert.deepEqual([error.detail.least, error.detail.most], [least, most], what);
         return true;
       }, what);
     }
@@ -211,6 +211,23 @@ test('numbers: index.d.ts has no other option that is one', () => {
   }
   assert.ok(found >= 16, `${found} found`);
   assert.match(manual, /options\?: \{ from\?: number; /);
+});
+
+test('what is of the wrong kind is told with the option, and with all that it may be', () => {
+  const cases = [
+    [() => generateSettings({ profile: 'x' }), 'profile', "profile is true, false or 'trace', not 'x'"],
+    [() => planOptions({ kvType: null }), 'kvType', "kvType is 'auto', 'f32', 'f16', 'q8_0', 'q4_0', or { k, v } with one of them for each, not null"],
+    [() => planOptions({ placement: 'phone' }), 'placement', "placement is an object, not 'phone'"],
+    [() => planOptions({ host: 'node' }), 'host', "host is an object, not 'node'"],
+    [() => cacheOptions(5), 'cache', 'cache is true, false, a folder or an object, not 5'],
+    [() => cacheOptions(null), 'cache', 'cache is an object, not null'],
+  ];
+  for (const [give, option, message] of cases)
+    assert.throws(give, (error) => {
+      assert.deepEqual([error.code, error.message, error.detail.option], ['BAD_ARGUMENT', message, option]);
+      return true;
+    });
+  for (const profile of [true, false, 'trace']) assert.equal(generateSettings({ profile }).profile, profile);
 });
 
 test('an option that there is not: the nearest is told, if any is like it, and all of them', async () => {

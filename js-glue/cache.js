@@ -10,6 +10,7 @@ import { WriteRight } from './cache-right.js';
 import { Watch } from './cache-watch.js';
 import { isNode } from './caps.js';
 import { LinealError, throwIfAborted } from './errors.js';
+import { isGguf } from './http-answer.js';
 import { pause } from './retry.js';
 import { Spares } from './spares.js';
 import { fullError, keyOf, openStore, storeError, unavailable } from './store.js';
@@ -29,7 +30,6 @@ const POLL_MS = 100;
 const PATIENCE_MS = 6000;
 /** Where the cache is demanded. */
 const MORE_PATIENCE = 10;
-const GGUF_MAGIC = [0x47, 0x47, 0x55, 0x46];
 const NOTHING = new Uint8Array(0);
 
 /**
@@ -431,7 +431,7 @@ export class CachedSource {
         if (!this.#off) await this.#start();
       } else if (!header) {
         // A page in place of a model is not worth a file; what is believed, the core decides.
-        if (at === 0 && GGUF_MAGIC.some((byte, i) => bytes[i] !== byte)) {
+        if (at === 0 && !isGguf(bytes)) {
           await this.#stop();
           return;
         }

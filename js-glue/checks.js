@@ -90,15 +90,17 @@ export function shown(value) {
 
 /**
  * What is wrong with a number: which option, from where to where it goes, and what was given.
- * @param {string} name @param {string} kind @param {number} low @param {number} high @param {unknown} value
+ * @param {string} name @param {string} may what it may be @param {number} least @param {number} most
+ * @param {unknown} value
  */
+function wrongNumber(name, may, least, most, value) {
+  const given = shown(value);
+  return badArgument(`${name} is ${may}, not ${given}`, { option: name, least, most, given });
+}
+
+/** @param {string} name @param {string} kind @param {number} low @param {number} high @param {unknown} value */
 function outOfRange(name, kind, low, high, value) {
-  return badArgument(`${name} is ${kind} from ${low} to ${high}, not ${shown(value)}`, {
-    option: name,
-    least: low,
-    most: high,
-    given: shown(value),
-  });
+  return wrongNumber(name, `${kind} from ${low} to ${high}`, low, high, value);
 }
 
 /**
@@ -114,6 +116,13 @@ export function whole(name, value, low, high, word) {
 export function between(name, value, low, high) {
   if (typeof value === 'number' && value >= low && value <= high) return value;
   throw outOfRange(name, 'a number', low, high, value);
+}
+
+/** @param {string} name @param {unknown} value @param {number} high */
+export function above0(name, value, high) {
+  const number = between(name, value, 0, high);
+  if (Math.fround(number) > 0) return number; // the core has floats of 32 bits
+  throw wrongNumber(name, `a number above 0, up to ${high}`, 0, high, value);
 }
 
 /** Bytes, given as a number or a text. @param {string} name @param {unknown} value @param {number} low */

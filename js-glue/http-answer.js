@@ -1,4 +1,4 @@
-// What the status and the headers of an answer say.
+// What the status, the headers and the first bytes of an answer say.
 import { hex } from './store.js';
 
 /**
@@ -56,6 +56,13 @@ export function statedSha256(response) {
 export function pageType(response) {
   const type = response.headers.get('content-type') ?? '';
   return /\b(html|xml)\b/i.test(type) ? type : undefined;
+}
+
+const GGUF_MAGIC = [0x47, 0x47, 0x55, 0x46];
+
+/** Whether a model begins so. @param {Uint8Array} bytes */
+export function isGguf(bytes) {
+  return GGUF_MAGIC.every((byte, i) => bytes[i] === byte);
 }
 
 /** Seconds or a date, as milliseconds. @param {Response} response */

@@ -1,9 +1,8 @@
 // What the answers of one address say of its file, and whether they go together: one that changes, a page in place of
 // a model, bytes that were not asked for, an end before the end.
 import { LinealError, messageOf } from './errors.js';
-import { contentRange, isEncoded, pageType, retryAfter, statedSha256, statusRemedy, totalOf } from './http-answer.js';
+import { contentRange, isEncoded, isGguf, pageType, retryAfter, statedSha256, statusRemedy, totalOf } from './http-answer.js';
 
-const GGUF_MAGIC = [0x47, 0x47, 0x55, 0x46];
 
 export class HttpFile {
   #url;
@@ -149,7 +148,7 @@ export class HttpFile {
    */
   checkStart(offset, bytes, response) {
     const type = pageType(response);
-    if (offset === 0 && type !== undefined && GGUF_MAGIC.some((byte, i) => bytes[i] !== byte)) {
+    if (offset === 0 && type !== undefined && !isGguf(bytes)) {
       throw new LinealError(
         'NOT_GGUF',
         `${this.#name} answered with a page (${type}) and not with a GGUF file`,

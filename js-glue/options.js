@@ -1,7 +1,7 @@
 // Options of the public API, checked and completed. The results are plain
 // data, so that they cross to a worker.
 import { isNode } from './caps.js';
-import { between, byteSize, checkFunction, checkOptions, checkSignal, flag, oneOf, shown, whole } from './checks.js';
+import { above0, between, byteSize, checkFunction, checkOptions, checkSignal, flag, oneOf, shown, whole } from './checks.js';
 import { LinealError, badArgument } from './errors.js';
 
 /** @typedef {import('./index.d.ts').ExplainOptions} ExplainOptions */
@@ -344,20 +344,12 @@ export function generateSettings(options = {}) {
   const stops = typeof stop === 'string' ? [stop] : [...stop];
   if (stops.some((text) => typeof text !== 'string' || text === ''))
     throw badArgument('stop holds texts that are not empty', { option: 'stop' });
-  // The core has floats of 32 bits.
-  if (typeof topP === 'number' && topP >= 0 && Math.fround(topP) === 0)
-    throw badArgument(`topP is a number above 0, up to 1, not ${shown(topP)}`, {
-      option: 'topP',
-      least: 0,
-      most: 1,
-      given: shown(topP),
-    });
   return {
     maxTokens: whole('maxTokens', maxTokens, 0, MOST_TOKENS),
     sampler: {
       temperature: between('temperature', temperature, 0, 100),
       topK: whole('topK', topK, 0, MOST_TOKENS),
-      topP: between('topP', topP, 0, 1),
+      topP: above0('topP', topP, 1),
       minP: between('minP', minP, 0, 1),
       repeatPenalty: between('repeatPenalty', repeatPenalty, 0.01, 100),
       repeatLastN: whole('repeatLastN', repeatLastN, 0, MOST_TOKENS),

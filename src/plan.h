@@ -27,7 +27,7 @@ typedef enum value_rows {
 typedef enum plan_share {
   SHARE_TOKENS, /* each thread its own tokens */
   SHARE_ROWS,   /* each thread its own rows of the weight, all tokens */
-  SHARE_HEADS,  /* each thread its own pairs of token and kv head */
+  SHARE_HEADS,  /* each thread its own pairs of token and kv head; of one token, its own heads */
   SHARE_ROUTED, /* each thread its own tokens, whose routed rows lie anywhere */
   SHARE_NONE,   /* thread 0 alone */
 } plan_share;

@@ -338,18 +338,18 @@ ATTN_VARIANT(4, 1)
 #undef ATTN_VARIANT
 static void scores_n(const attn_tile *tile, uint32_t r, uint32_t n, attn_range range) {
   if (tile->f16) {
-    (n == 4 ? scores_4_1 : n == 3 ? scores_3_1 : n == 2 ? scores_2_1 : scores_1_1)(tile, r, range);
+    ATTN_OF_ROWS(scores, n, 1)(tile, r, range);
   } else {
-    (n == 4 ? scores_4_0 : n == 3 ? scores_3_0 : n == 2 ? scores_2_0 : scores_1_0)(tile, r, range);
+    ATTN_OF_ROWS(scores, n, 0)(tile, r, range);
   }
   if (tile->d % 4 > 0) scores_rest(tile, r, n, range);
 }
 static void values_n(const attn_tile *tile, const attn_row *rows, uint32_t r, uint32_t n, attn_range range) {
   if (range.begin >= range.end) return;
   if (tile->f16) {
-    (n == 4 ? values_4_1 : n == 3 ? values_3_1 : n == 2 ? values_2_1 : values_1_1)(tile, rows, r, range);
+    ATTN_OF_ROWS(values, n, 1)(tile, rows, r, range);
   } else {
-    (n == 4 ? values_4_0 : n == 3 ? values_3_0 : n == 2 ? values_2_0 : values_1_0)(tile, rows, r, range);
+    ATTN_OF_ROWS(values, n, 0)(tile, rows, r, range);
   }
   if (tile->d % 8 > 0) values_rest(tile, rows, r, n, range);
 }

@@ -281,17 +281,17 @@ BLOCK_VARIANT(4, 4)
 
 static void scores_n(block_tile *tile, uint32_t n, int bits) {
   if (bits == 8) {
-    (n == 4 ? scores_4_8 : n == 3 ? scores_3_8 : n == 2 ? scores_2_8 : scores_1_8)(tile);
+    ATTN_OF_ROWS(scores, n, 8)(tile);
   } else {
-    (n == 4 ? scores_4_4 : n == 3 ? scores_3_4 : n == 2 ? scores_2_4 : scores_1_4)(tile);
+    ATTN_OF_ROWS(scores, n, 4)(tile);
   }
 }
 static void values_n(block_tile *tile, uint32_t b, uint32_t n, int bits) {
   codes_make(tile, b, n, bits);
   if (bits == 8) {
-    (n == 4 ? values_4_8 : n == 3 ? values_3_8 : n == 2 ? values_2_8 : values_1_8)(tile, b);
+    ATTN_OF_ROWS(values, n, 8)(tile, b);
   } else {
-    (n == 4 ? values_4_4 : n == 3 ? values_3_4 : n == 2 ? values_2_4 : values_1_4)(tile, b);
+    ATTN_OF_ROWS(values, n, 4)(tile, b);
   }
 }
 

@@ -9,6 +9,10 @@
  * while it is near. */
 enum { ATTN_QUAD = 4, ATTN_ROWS = 32 };
 
+/* The function `name` of so many rows, 1 to ATTN_QUAD, and of a kind. */
+#define ATTN_OF_ROWS(name, n, kind)                                                                          \
+  ((n) == 4 ? name##_4_##kind : (n) == 3 ? name##_3_##kind : (n) == 2 ? name##_2_##kind : name##_1_##kind)
+
 typedef struct attn_range {
   uint32_t begin, end;
 } attn_range;

@@ -978,7 +978,7 @@ static lnl_status case_attn(lnl_error *error) {
 #if LNL_VEC
   LNL_TRY(check_tanhs(error));
 #endif
-  for (uint32_t n_tok = 2; n_tok <= 128; n_tok += n_tok < 8 ? 1 : 24)
+  for (uint32_t n_tok = 1; n_tok <= 128; n_tok += n_tok < 8 ? 1 : 24)
     for (uint32_t position = 0; position <= 200; position += 100)
       for (uint32_t window = 0; window <= 150; window += 50)
         LNL_TRY(check_attn_shares(n_tok, position, window, error));

@@ -38,7 +38,8 @@ lnl_q8 q8_view(void *block, uint32_t k, uint32_t n_tok);
  * Computes rows row_begin..row_end-1 for all tokens. Each y value depends only
  * on its own row and token: not on n_tok, nor on the range of rows, to the bit.
  * Pointers need no alignment beyond 4 (x, y) and 1 (W); nothing is read beyond
- * the row_end rows. bias is added by a step of its own. Does not allocate. */
+ * the row_end rows, or of a packed matrix beyond its last. bias is added by a step of its own. Does not
+ * allocate. */
 typedef struct lnl_matmul {
   const uint8_t *w;
   uint64_t row_bytes;            /* stored rows only */

@@ -1,9 +1,10 @@
 // The command line's options: one table for parsing, checking and --help.
 import { parseArgs } from 'node:util';
-import { byteSize } from './checks.js';
+import { byteSize, oneOf } from './checks.js';
 import { messageOf } from './errors.js';
 import { LinealError } from './index.js';
 import { nearest } from './nearest.js';
+import { KV_TYPES } from './options.js';
 import { withoutSecrets } from './source.js';
 
 /**
@@ -77,6 +78,9 @@ function header(text, name) {
   return /** @type {[string, string]} */ ([text.slice(0, at).trim(), text.slice(at + 1).trim()]);
 }
 
+/** @param {string} text @param {string} name */
+const kvPart = (text, name) => oneOf(`--${name}`, text, KV_TYPES);
+
 /** @type {Record<string, Option>} */
 export const OPTIONS = {
   json: { type: 'boolean', help: 'one JSON object on one line of stdout, and nothing else' },
@@ -96,9 +100,19 @@ export const OPTIONS = {
     parse: (text, name) => byteSize(`--${name}`, text, 1),
     help: 'memory budget, for example 2GiB or 512MB',
   },
-  kv: { type: 'string', value: 'TYPE', help: 'key-value cache: auto, f32, f16, q8_0 or q4_0 (default auto)' },
-  'kv-k': { type: 'string', value: 'TYPE', help: 'its keys, where they are held otherwise than its values' },
-  'kv-v': { type: 'string', value: 'TYPE', help: 'its values' },
+  kv: {
+    type: 'string',
+    value: 'TYPE',
+    parse: (text, name) => (text === 'auto' ? text : oneOf(`--${name}`, text, KV_TYPES, " or 'auto'")),
+    help: 'key-value cache: auto, f32, f16, q8_0 or q4_0 (default auto)',
+  },
+  'kv-k': {
+    type: 'string',
+    value: 'TYPE',
+    parse: kvPart,
+    help: 'its keys, where they are held otherwise than its values',
+  },
+  'kv-v': { type: 'string', value: 'TYPE', parse: kvPart, help: 'its values' },
   'host-profile': {
     type: 'string',
     value: 'NAME',
@@ -239,6 +253,32 @@ export const OPTIONS = {
     help: 'threads that compute (default auto; never more than the machine has)',
   },
 };
+
+/** Flags of options of the API that have another name there. */
+const FLAGS = /** @type {Record<string, string>} */ ({
+  'placement.profile': 'host-profile',
+  'placement.hold': 'hold',
+  'placement.tensors': 'tensor',
+  'fetch.headers': 'header',
+  'fetch.timeoutMs': 'timeout',
+  'cache.directory': 'cache',
+  'cache.sha256': 'sha256',
+});
+
+/**
+ * The error, its message beginning with the flag where it begins with the API's
+ * name of an option: the one that was typed.
+ * @param {LinealError} error
+ */
+export function inFlags(error) {
+  const { option } = error.detail;
+  if (error.code !== 'BAD_ARGUMENT' || typeof option !== 'string') return error;
+  const name = option.replace(/\[.*/s, '');
+  const flag = FLAGS[name] ?? name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+  if (!Object.hasOwn(OPTIONS, flag) || !error.message.startsWith(name)) return error;
+  const { code, remedy, detail } = error;
+  return new LinealError(code, `--${flag}${error.message.slice(name.length)}`, { remedy, detail, cause: error });
+}
 
 /** @param {string} message @param {string} [remedy] */
 export function usage(message, remedy) {

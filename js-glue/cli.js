@@ -2,7 +2,7 @@
 // The command line: `lineal COMMAND MODEL [options]`. Exit codes: 0 done,
 // 1 error, 2 the model does not fit, 130 interrupted.
 import { COMMANDS } from './cli-commands.js';
-import { commandHelp, parseCommand, usage } from './cli-options.js';
+import { commandHelp, inFlags, parseCommand, usage } from './cli-options.js';
 import { outputError } from './cli-output.js';
 import { LinealError, version } from './index.js';
 
@@ -54,7 +54,7 @@ async function main(argv) {
 
 /** @param {unknown} thrown @param {boolean} json */
 function report(thrown, json) {
-  const error = LinealError.from(thrown);
+  const error = inFlags(LinealError.from(thrown));
   if (json) process.stdout.write(`${JSON.stringify({ error })}\n`);
   else
     process.stderr.write(

@@ -32,7 +32,8 @@ export const DIST_URL = new URL('../dist/', import.meta.url).href;
 
 /** The `context` that stands for the largest that fits. */
 export const LARGEST_CONTEXT = 2 ** 32 - 1;
-const KV_TYPES = /** @type {const} */ (['f32', 'f16', 'q8_0', 'q4_0']);
+/** What a cache's keys or values are held in. */
+export const KV_TYPES = /** @type {const} */ (['f32', 'f16', 'q8_0', 'q4_0']);
 const HOLDS = /** @type {const} */ (['stored', 'x8', 'f32', 'f16']);
 const PROFILES = /** @type {const} */ (['auto', 'browser', 'phone', 'node', 'native']);
 
@@ -256,7 +257,7 @@ export function cacheOptions(option = 'auto') {
   if (option === false || (option === 'auto' && isNode)) return undefined;
   /** @type {import('./index.d.ts').CacheOptions} */ let options = {};
   if (typeof option === 'object') options = option;
-  else if (typeof option === 'string') options = option === 'auto' ? {} : { directory: option };
+  else if (typeof option === 'string' && option !== '') options = option === 'auto' ? {} : { directory: option };
   else if (option !== true) throw badArgument(`cache is true, false, a folder or an object, not ${shown(option)}`, { option: 'cache' });
   checkOptions(options, CACHE_KEYS, 'cache');
   const { sha256 = [], maxBytes } = options;

@@ -16,11 +16,16 @@ const FILE = {
   other: 'choose a GGUF file: this is a file of another kind, or a damaged one',
 };
 
-/** @type {Record<'url' | 'path' | 'blob' | 'handle' | 'bytes' | 'stream' | 'custom', Words>} */
+/** @type {Record<'url' | 'made' | 'path' | 'blob' | 'handle' | 'bytes' | 'stream' | 'custom', Words>} made: an address of the page's own bytes */
 const WORDS = {
   url: {
     empty: (name) => `${name} is empty: what lies there has 0 bytes`,
     fill: 'check the address, or use another mirror: the file was not uploaded whole',
+  },
+  made: {
+    empty: (name) => `${name} is empty: it stands for 0 bytes`,
+    fill: 'make the address anew, of the bytes of a whole GGUF file',
+    other: 'make the address of the bytes of a GGUF file',
   },
   path: FILE,
   handle: FILE,
@@ -50,6 +55,7 @@ const WORDS = {
 /** @param {import('./source.js').Descriptor} part */
 function wordsFor(part) {
   const kind = part.kind === 'remote' ? part.of : part.kind;
+  if (part.kind === 'url' && /^(blob|data):/i.test(part.url)) return WORDS.made;
   return WORDS['forward' in part && part.forward ? 'stream' : kind];
 }
 

@@ -159,4 +159,6 @@ async function main() {
   return 0;
 }
 
+// Playwright closes its browsers at these, and keeps the process; whatever we started ends with it.
+for (const [signal, number] of [['SIGHUP', 1], ['SIGINT', 2], ['SIGTERM', 15]]) process.once(signal, () => process.exit(128 + number));
 process.exitCode = await main();

@@ -220,6 +220,7 @@ test('what is of the wrong kind is told with the option, and with all that it ma
     [() => planOptions({ placement: 'phone' }), 'placement', "placement is an object, not 'phone'"],
     [() => planOptions({ host: 'node' }), 'host', "host is an object, not 'node'"],
     [() => cacheOptions(5), 'cache', 'cache is true, false, a folder or an object, not 5'],
+    [() => cacheOptions(''), 'cache', "cache is true, false, a folder or an object, not ''"],
     [() => cacheOptions(null), 'cache', 'cache is an object, not null'],
   ];
   for (const [give, option, message] of cases)

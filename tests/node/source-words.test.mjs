@@ -30,6 +30,7 @@ const slice = (bytes) => (offset, length) => bytes.slice(offset, offset + length
 /** How each kind is made of 'empty' or 'text'; what is said of an empty one, what to do, and what to do about the text. */
 const FILE = [/^the file '.*empty.gguf' is empty$/, /copy or download the file again/, /choose a GGUF file/];
 const ADDRESS = [/empty.gguf is empty: what lies there has 0 bytes$/, /check the address, or use another mirror/, /check the .*address/];
+const MADE = [/make the address anew, of the bytes of a whole GGUF file/, /^make the address of the bytes of a GGUF file$/];
 const CUSTOM = /check (size and )?read of the source: read\(0, length\)/;
 const KINDS = {
   'a path': [(name) => files[name], {}, ...FILE],
@@ -40,7 +41,7 @@ const KINDS = {
   'an address, kept': [(name) => `${server.url}/${name}.gguf`, { cache: temporary('words-cache') }, ...ADDRESS],
   'an hf: address': [(name) => `hf:an.owner/a-repo/${name}.gguf`, { hub: true }, ...ADDRESS],
   'a data: address': [(name) => `data:application/octet-stream,${encodeURIComponent(Buffer.from(bytesOf(name)))}`, {},
-    /^data: address is empty/, ADDRESS[1], ADDRESS[2]],
+    /^data: address is empty: it stands for 0 bytes$/, ...MADE],
   'a Uint8Array': [bytesOf, {}, /^the bytes given are none: their length is 0$/, /bytes of a whole GGUF file/, /the bytes of a GGUF file, from its first on/],
   'an ArrayBuffer': [(name) => bytesOf(name).buffer, {}, /^the bytes given are none/, /bytes of a whole GGUF file/, /the bytes of a GGUF file/],
   'a ReadableStream': [(name) => streamOf(bytesOf(name)), {}, /^the stream ended before its first byte$/, /that nobody has read/, /give a stream of a GGUF file/],
@@ -68,7 +69,7 @@ for (const [kind, [make, more, empty, fill, other]] of Object.entries(KINDS)) {
         assert.equal(error.code, 'NOT_GGUF', error.message);
         assert.match(error.message, /'this' \(74 68 69 73\), not with 'GGUF'/);
         assert.match(error.remedy, other);
-        if (other !== ADDRESS[2]) assert.doesNotMatch(error.remedy, /address|HTML|server/);
+        if (other !== ADDRESS[2]) assert.doesNotMatch(error.remedy, other === MADE[1] ? /HTML|server|mirror/ : /address|HTML|server/);
         return true;
       });
     }

@@ -135,6 +135,9 @@ function isRemote(source) {
 
 /** @param {Values} values */
 function headerOptions(values) {
+  if (values.cache === '') throw usage("--cache takes a folder, not ''");
+  const kept = ['cache', 'verify', 'sha256'].find((name) => values[name] !== undefined);
+  if (values['no-cache'] && kept) throw usage(`--${kept} and --no-cache do not go together`, `leave out one of them${kept === 'sha256' ? ': what is not kept is not hashed as a whole' : ''}`);
   return {
     module: values.module,
     hub: values.hub ?? (process.env.LINEAL_HUB || undefined),
@@ -149,8 +152,13 @@ function headerOptions(values) {
 function kvType(values) {
   const { kv, 'kv-k': k = kv, 'kv-v': v = kv } = values;
   if (values['kv-k'] === undefined && values['kv-v'] === undefined) return kv;
-  if (k === undefined || v === undefined) throw usage('--kv-k and --kv-v go together, or with --kv');
+  if (k === undefined || v === undefined || k === 'auto' || v === 'auto') throw usage('--kv-k and --kv-v go together, or with a --kv that is not auto');
   return { k, v };
+}
+
+/** Of rules for the same glob the first counts, as of those that fit the same tensor. @param {[string, string][]} rules */
+function firstOfEach(rules) {
+  return rules.filter(([glob], i) => rules.findIndex(([other]) => other === glob) === i);
 }
 
 /**
@@ -167,7 +175,7 @@ function planOptions(values, signal) {
     placement: {
       profile: values['host-profile'],
       hold: values.hold,
-      tensors: Object.fromEntries(values.tensor ?? []),
+      tensors: Object.fromEntries(firstOfEach(values.tensor ?? [])),
     },
     chunk: values.chunk,
     stream: values.stream,

@@ -102,7 +102,7 @@ export const OPTIONS = {
   },
   kv: {
     type: 'string',
-    value: 'TYPE',
+    value: 'TYPE|auto',
     parse: (text, name) => (text === 'auto' ? text : oneOf(`--${name}`, text, KV_TYPES, " or 'auto'")),
     help: 'key-value cache: auto, f32, f16, q8_0 or q4_0 (default auto)',
   },

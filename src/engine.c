@@ -312,7 +312,9 @@ lnl_status lnl_map_shard(lnl_engine *e, uint32_t shard, const uint8_t *data, uin
 }
 
 lnl_status lnl_bind_tokenizer(lnl_engine *e) {
-  if (e->phase != PHASE_READ) return bad_state(e, "the header is not complete, or a plan was made");
+  /* Of a split model the first part has it, and the others need not be read. */
+  if (e->phase > PHASE_READ || lnl_shard_count(e) == 0)
+    return bad_state(e, "the first header is not complete, or a plan was made");
   LNL_TRY(leave(e, tok_check(&e->shards[0], &e->tok_kind, &e->n_vocab_tok, &e->error)));
   if (e->tok_kind == TOK_NONE) return error_set(&e->error, LNL_NO_TOKENIZER, "the file has no tokenizer");
   lnl_status status = bind_scope(e, &e->tables, engine_layout_tables, "tokenizer");

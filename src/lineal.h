@@ -164,7 +164,8 @@ lnl_status lnl_load_ended(lnl_engine *e);
 lnl_status lnl_map_shard(lnl_engine *e, uint32_t shard, const uint8_t *data, uint64_t bytes);
 
 /* --- text -------------------------------------------------------------------------- */
-/* Binds the tokenizer alone, for a vocabulary-only file. */
+/* Binds the tokenizer alone, of a vocabulary-only file too. Of a split model the
+ * header of the first part is enough. */
 lnl_status lnl_bind_tokenizer(lnl_engine *e);
 /* NULL until bound, or when the file has no tokenizer. See tok.h. */
 const struct tok *lnl_get_tokenizer(const lnl_engine *e);

@@ -96,7 +96,7 @@ static void tile_matmul(const tile *tile, const lnl_matmul *m, const x8_kernel *
       tile_prepare(tile, m, kernel, form->block_len, column / form->block_len + b, count, records);
       const uint8_t *at = w + (size_t)b * kernel->block_bytes;
       for (uint32_t row = 0; row < rows; row += FORM_GROUP, at += (size_t)blocks * kernel->block_bytes) {
-        if (touch && at + AHEAD_BYTES < end)
+        if (touch && (size_t)(end - at) > AHEAD_BYTES)
           touch_pages(at + AHEAD_BYTES, (size_t)count * kernel->block_bytes, end);
         dot(at, records, acc + row / FORM_GROUP * sums, count);
       }

@@ -46,7 +46,7 @@ function watchProgress() {
  *   options; byName: whether the first part leads to the others; workers: false, true, both by default }.
  * model: { ids, tokens, file, parts, cut (a file that ends early), page (no model), empty (no byte) }, files as above.
  */
-export async function checkSource({ open, explain, inspect, LinealError }, { make, options = {}, byName = false, workers = [false, true] }, model) {
+export async function checkSource({ open, openTokenizer, explain, inspect, LinealError }, { make, options = {}, byName = false, workers = [false, true] }, model) {
   const { ids, tokens, file, parts } = model;
   const run = async (source, more = {}) => {
     const progress = watchProgress();
@@ -109,5 +109,17 @@ export async function checkSource({ open, explain, inspect, LinealError }, { mak
   check(plan.fits && plan.tensors.length > 0, 'explain');
   const { tensors } = await inspect(await make([file]), options);
   check(tensors.length === plan.tensors.length, 'inspect');
+  const encoded = async (source) => {
+    const tokenizer = await openTokenizer(source, options);
+    try {
+      return Array.from(await tokenizer.encode('hello you'));
+    } finally {
+      await tokenizer.close();
+    }
+  };
+  const words = await encoded(await make([file]));
+  check(words.length > 2, 'openTokenizer');
+  check(same(await encoded(await make(parts)), words), 'openTokenizer of parts');
+  if (byName) check(same(await encoded((await make(parts))[0]), words), 'openTokenizer of the first part');
   check(LinealError.prototype instanceof Error, 'errors are errors');
 }

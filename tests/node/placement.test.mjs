@@ -245,11 +245,15 @@ test('the command line: --map, --context max, --kv-k, --hold, --tensor, --host-p
   assert.equal(rows.regions.reduce((sum, { bytes }) => sum + bytes, rows.other_bytes), total);
   for (const { scope } of rows.regions) assert.ok(rows.scopes[scope].bytes > 0);
   assert.equal(JSON.parse(lineal('explain', BUNDLED, '--json').stdout).map, undefined);
+  const twice = ['--tensor', '*ffn_up*=f32', '--tensor', '*ffn_up*=f16'];
+  for (const t of JSON.parse(lineal('explain', BUNDLED, '--json', ...twice).stdout).tensors)
+    if (t.name.includes('ffn_up')) assert.equal(t.form, 'f32', 'of two rules for the same names the first counts');
   const pair = JSON.parse(lineal('explain', BUNDLED, '--json', '--kv', 'f32', '--kv-v', 'f16').stdout);
   assert.equal(pair.kv_type, 'f32/f16');
   assert.equal(lineal('generate', BUNDLED, '-p', 'And', '-n', '2', '--hold', 'f32', '--context', 'max').status, 0);
   for (const [args, text] of [
     [['--kv-k', 'f16'], /--kv-k and --kv-v/],
+    [['--kv', 'auto', '--kv-k', 'f16'], /--kv-k and --kv-v/],
     [['--tensor', 'f16'], /--tensor takes GLOB=FORM/],
     [['--context', 'min'], /--context/],
   ]) {

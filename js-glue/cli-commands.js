@@ -156,7 +156,11 @@ function kvType(values) {
   return { k, v };
 }
 
-/** Of rules for the same glob the first counts, as of those that fit the same tensor. @param {[string, string][]} rules */
+/**
+ * Of rules for the same glob the first counts, as of those that fit the same tensor.
+ * @template Form
+ * @param {[string, Form][]} rules
+ */
 function firstOfEach(rules) {
   return rules.filter(([glob], i) => rules.findIndex(([other]) => other === glob) === i);
 }

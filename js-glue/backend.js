@@ -4,8 +4,9 @@
 import { Engine } from './engine.js';
 import { LinealError, closedError } from './errors.js';
 import { closeParts, readCustom, viewOf } from './source.js';
-import { isNode } from './caps.js';
 import { Rpc, portOf } from './rpc.js';
+import { startWorker } from './start-worker.js';
+import { ThreadHost } from './threads.js';
 import { atMost } from './turn.js';
 
 const CLOSE_PATIENCE_MS = 500;
@@ -137,34 +138,6 @@ export class LocalBackend {
 }
 
 /**
- * The worker, started; its errors and its end go to `onGone`.
- * @param {(reason: string) => void} onGone
- * @returns {Promise<{ target: any, terminate: () => Promise<void> }>}
- */
-async function startWorker(onGone) {
-  if (isNode && typeof globalThis.Worker === 'undefined') {
-    const threads = await import('node:worker_threads');
-    // execArgv: options such as --input-type are for the program, not for this file.
-    const worker = new threads.Worker(new URL('./worker.js', import.meta.url), { execArgv: [] });
-    worker.on('error', (error) => onGone(String(error)));
-    worker.on('exit', (code) => onGone(`it ended with code ${code}`));
-    return {
-      target: worker,
-      terminate: async () => {
-        await worker.terminate();
-      },
-    };
-  }
-  const worker = new Worker(new URL('./worker.js', import.meta.url), { type: 'module' });
-  worker.addEventListener('error', (event) => {
-    event.preventDefault();
-    onGone(event.message || 'its script could not be loaded');
-  });
-  worker.addEventListener('messageerror', () => onGone('a message could not be read'));
-  return { target: worker, terminate: async () => worker.terminate() };
-}
-
-/**
  * What can cross to the worker, where it is checked: a view would take its whole buffer along.
  * @param {unknown} bytes
  */
@@ -175,8 +148,10 @@ function portableBytes(bytes) {
 
 export class WorkerBackend {
   #rpc;
-  #terminate;
+  #worker;
+  #threads;
   #closed = false;
+  /** @type {Promise<unknown> | undefined} once they are told to end */ #ended;
   /** @type {((progress: import('./index.d.ts').Progress) => void) | undefined} */ #onProgress;
   /** @type {((offset: number, length: number) => Promise<Uint8Array>)[]} */ #readers = [];
   /** @type {LinealError | undefined} the last error of one of them, with its cause */ #readError;
@@ -189,16 +164,18 @@ export class WorkerBackend {
         state.gone = reason;
       },
     };
-    const backend = new WorkerBackend(await startWorker((reason) => state.fail(reason)));
+    const backend = new WorkerBackend(await startWorker('worker', (reason) => state.fail(reason)));
     state.fail = (reason) => backend.fail(reason);
     if (state.gone) backend.fail(state.gone);
     return backend;
   }
 
-  /** @param {{ target: any, terminate: () => Promise<void> }} worker */
+  /** @param {import('./start-worker.js').StartedWorker} worker */
   constructor(worker) {
-    this.#terminate = worker.terminate;
+    this.#worker = worker;
+    this.#threads = new ThreadHost((method, args) => this.#rpc.notify(method, args));
     this.#rpc = new Rpc(portOf(worker.target), {
+      ...this.#threads.handlers,
       progress: (progress) => this.#onProgress?.(progress),
       read: async ({ id, offset, length }) => {
         try {
@@ -219,6 +196,11 @@ export class WorkerBackend {
         : new LinealError('WORKER_FAILED', `the worker stopped: ${reason}`, { detail: { reason } }),
     );
     if (!this.#closed) this.#terminate();
+  }
+
+  #terminate() {
+    this.#ended ??= Promise.all([this.#threads.close(), this.#worker.terminate()]);
+    return this.#ended;
   }
 
   /**

@@ -104,7 +104,7 @@ export class Engine {
       engine.#loaded('plan');
       engine.#core.bind();
       engine.#loaded('bind');
-      engine.#threads = new Threads(engine.#core, Boolean(context.endsWithWorker));
+      engine.#threads = new Threads(engine.#core, context.startThread);
       const started = engine.#threads.start(); // while the weights come
       started.catch(() => {}); // nobody waits for it if they do not come
       // Between weights that stay are some that do not: a stream would go on into those.

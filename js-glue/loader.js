@@ -25,7 +25,7 @@ const YIELD_BYTES = 16 * 1024 * 1024;
  * @property {(progress: Progress) => void} [onProgress]
  * @property {import('./source.js').RemoteRead} [remoteRead]
  * @property {string} [wasmBaseUrl] where the modules lie
- * @property {boolean} [endsWithWorker] the worker that this runs in is terminated after the engine
+ * @property {import('./threads.js').StartThread} [startThread] where not the thread that this runs in starts them
  */
 
 export class Loader {

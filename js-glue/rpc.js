@@ -24,14 +24,17 @@ export function portOf(target) {
   };
 }
 
-/** A result whose buffers are handed over instead of copied. */
+/** Arguments or a result of which some is handed over instead of copied: buffers, ports. */
 export class Transfer {
-  /** @param {unknown} value @param {ArrayBufferLike[]} buffers */
-  constructor(value, buffers) {
+  /** @param {unknown} value @param {(ArrayBufferLike | MessagePort)[]} parts */
+  constructor(value, parts) {
     this.value = value;
-    this.buffers = buffers;
+    this.parts = parts;
   }
 }
+
+/** @param {unknown} value @returns {Transfer} */
+const transferOf = (value) => (value instanceof Transfer ? value : new Transfer(value, []));
 
 /**
  * @callback Handler
@@ -61,7 +64,7 @@ export class Rpc {
 
   /**
    * @param {string} method
-   * @param {unknown} [args]
+   * @param {unknown} [args] a Transfer, or all of it is copied
    * @param {AbortSignal} [signal]
    * @returns {Promise<any>}
    */
@@ -85,7 +88,8 @@ export class Rpc {
         },
       });
       try {
-        this.#port.postMessage({ call: id, method, args }, []);
+        const { value, parts } = transferOf(args);
+        this.#port.postMessage({ call: id, method, args: value }, parts);
       } catch (error) {
         // an argument that cannot be cloned
         settle();
@@ -133,18 +137,18 @@ export class Rpc {
     const controller = new AbortController();
     if (call !== 0) this.#running.set(call, controller);
     let reply;
-    /** @type {ArrayBufferLike[]} */ let buffers = [];
+    /** @type {Transfer['parts']} */ let parts = [];
     try {
       const handler = this.#handlers[method];
       if (!handler) throw new LinealError('INTERNAL', `there is no method '${method}'`);
-      let value = await handler(args, controller.signal);
-      if (value instanceof Transfer) ({ value, buffers } = value);
-      reply = { answer: call, value };
+      const result = transferOf(await handler(args, controller.signal));
+      ({ parts } = result);
+      reply = { answer: call, value: result.value };
     } catch (error) {
       reply = { answer: call, error: LinealError.from(error).toJSON() };
     } finally {
       this.#running.delete(call);
     }
-    if (call !== 0) this.#port.postMessage(reply, buffers);
+    if (call !== 0) this.#port.postMessage(reply, parts);
   }
 }

@@ -1,6 +1,7 @@
 // A thread of an engine beyond its first: an instance over the same memory,
 // which computes until the engine is closed. Runs as a browser's module worker
-// and in Node's worker_threads, started by threads.js.
+// and in Node's worker_threads. What it needs comes through a port whose other
+// end is at the engine, not through the page that started it (threads.js).
 
 /**
  * @typedef {object} ThreadStart
@@ -16,7 +17,7 @@
  * @param {ThreadStart} start
  * @param {(message: { ready: boolean }) => void} post
  */
-function serve({ module, memory, engine, index, stack, tls }, post) {
+function compute({ module, memory, engine, index, stack, tls }, post) {
   /** @type {any} */ let core;
   try {
     core = new WebAssembly.Instance(module, { env: { memory } }).exports;
@@ -31,15 +32,21 @@ function serve({ module, memory, engine, index, stack, tls }, post) {
   post({ ready: false });
 }
 
+/** @param {MessagePort} port */
+function serve(port) {
+  port.onmessage = ({ data }) => {
+    compute(data, (message) => port.postMessage(message));
+    port.close(); // Node's thread ends with it
+  };
+}
+
 const scope = /** @type {any} */ (globalThis);
 if (typeof scope.WorkerGlobalScope === 'function' && scope instanceof scope.WorkerGlobalScope) {
   // At once, not after an await: the message may be waiting.
-  scope.addEventListener('message', (/** @type {MessageEvent} */ event) => {
-    serve(event.data, (message) => scope.postMessage(message));
-  });
+  scope.addEventListener('message', (/** @type {MessageEvent} */ event) => serve(event.data));
 } else {
   import('node:worker_threads').then(({ parentPort }) => {
-    const port = /** @type {import('node:worker_threads').MessagePort} */ (parentPort);
-    port.once('message', (start) => serve(start, (message) => port.postMessage(message)));
+    const parent = /** @type {import('node:worker_threads').MessagePort} */ (parentPort);
+    parent.once('message', serve);
   });
 }

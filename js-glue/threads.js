@@ -1,7 +1,13 @@
 // The workers of an engine's further threads: started after its memory is
 // bound, ended when it is closed. One that dies is reported to the core, which
 // then fails with THREAD_LOST instead of waiting for it.
-import { isNode } from './caps.js';
+//
+// An engine in our own worker has them started by the thread that started that
+// worker: Chromium, when a worker ends while one that it started ends too, may
+// forget both, and their memory with them (NOTES.md).
+import { closedError } from './errors.js';
+import { Transfer } from './rpc.js';
+import { startWorker } from './start-worker.js';
 import { atMost } from './turn.js';
 
 const START_PATIENCE_MS = 10_000;
@@ -11,62 +17,106 @@ const UNHEARD_PATIENCE_MS = 100;
 
 /**
  * @typedef {object} ThreadWorker
- * @property {(message: unknown) => void} post
- * @property {() => void} detach lets the process end although the worker lives
+ * @property {() => unknown} detach lets the process end although the worker lives
  * @property {() => Promise<unknown>} terminate
  */
 
 /**
- * @param {(message: any) => void} onMessage
- * @param {(reason: string) => void} onGone
+ * Starts thread.js and gives it its end of the channel to the engine.
+ * @callback StartThread
+ * @param {MessagePort} port handed over
+ * @param {(reason: string) => void} onGone hears of an error, and of its end
  * @returns {Promise<ThreadWorker>}
  */
-async function startWorker(onMessage, onGone) {
-  if (isNode && typeof globalThis.Worker === 'undefined') {
-    const threads = await import('node:worker_threads');
-    // execArgv: options such as --input-type are for the program, not for this file.
-    const worker = new threads.Worker(new URL('./thread.js', import.meta.url), { execArgv: [] });
-    worker.on('message', onMessage);
-    worker.on('error', (error) => onGone(String(error)));
-    worker.on('exit', (code) => onGone(`it ended with code ${code}`));
-    return {
-      post: (message) => worker.postMessage(message),
-      detach: () => worker.unref(),
-      terminate: () => worker.terminate(), // resolves when it has ended
+
+/** @type {StartThread} in this thread */
+async function startHere(port, onGone) {
+  const { target, detach, terminate } = await startWorker('thread', onGone);
+  target.postMessage(port, [port]);
+  return { detach, terminate };
+}
+
+/** The threads of an engine in another worker, at the side that started that. */
+export class ThreadHost {
+  /** @type {Map<number, Promise<ThreadWorker>>} */ #workers = new Map();
+  #closed = false;
+
+  /** What the other side calls. @type {Record<string, import('./rpc.js').Handler>} */
+  handlers;
+
+  /** @param {(method: string, args: unknown) => void} notify the other side, whose methods are those of threadsThere */
+  constructor(notify) {
+    this.handlers = {
+      threadStart: async ({ id, port }) => {
+        if (this.#closed) throw closedError();
+        const worker = startHere(port, (reason) => notify('threadGone', { id, reason }));
+        this.#workers.set(id, worker);
+        await worker;
+      },
+      threadDetach: async ({ id }) => (await this.#workers.get(id))?.detach(),
+      threadEnd: async ({ id }) => {
+        const worker = this.#workers.get(id);
+        this.#workers.delete(id);
+        await (await worker)?.terminate();
+      },
     };
   }
-  const worker = new Worker(new URL('./thread.js', import.meta.url), { type: 'module' });
-  worker.addEventListener('message', (event) => onMessage(event.data));
-  worker.addEventListener('messageerror', () => onGone('a message could not be read'));
-  worker.addEventListener('error', (event) => {
-    event.preventDefault();
-    onGone(event.message || 'its script could not be loaded');
-  });
+
+  /** Ends all; none can be started after this. */
+  async close() {
+    this.#closed = true;
+    const workers = [...this.#workers.values()];
+    this.#workers.clear();
+    await Promise.all(workers.map(async (worker) => (await worker.catch(() => undefined))?.terminate()));
+  }
+}
+
+/**
+ * The engine's side of a ThreadHost.
+ * @param {() => import('./rpc.js').Rpc} rpc
+ * @returns {{ startThread: StartThread, handlers: Record<string, import('./rpc.js').Handler> }}
+ */
+export function threadsThere(rpc) {
+  let nextId = 1;
+  /** @type {Map<number, (reason: string) => void>} */ const listeners = new Map();
   return {
-    post: (message) => worker.postMessage(message),
-    detach: () => {},
-    terminate: async () => worker.terminate(),
+    startThread: async (port, onGone) => {
+      const id = nextId++;
+      listeners.set(id, onGone);
+      await rpc().call('threadStart', new Transfer({ id, port }, [port]));
+      return {
+        detach: () => rpc().call('threadDetach', { id }),
+        terminate: () => {
+          listeners.delete(id);
+          return rpc().call('threadEnd', { id });
+        },
+      };
+    },
+    handlers: { threadGone: ({ id, reason }) => listeners.get(id)?.(reason) },
   };
 }
 
 /** One thread, from 1. */
 class Thread {
   /** @type {'starting' | 'ready' | 'gone'} gone: it has returned, or is dead */ state = 'starting';
+  #port;
   #worker;
   #onChange;
   /** @type {() => void} */ #settle = () => {};
 
   /**
    * @param {ReturnType<import('./abi.js').Core['threadStart']>} start
+   * @param {StartThread} startThread
    * @param {(thread: Thread) => void} onGone
    */
-  constructor(start, onGone) {
+  constructor(start, startThread, onGone) {
     this.#onChange = onGone;
-    this.#worker = startWorker(
-      (message) => this.#become(message.ready ? 'ready' : 'gone'),
-      () => this.#become('gone'),
-    );
-    this.#worker.then(({ post }) => post(start)).catch(() => this.#become('gone'));
+    const { port1, port2 } = new MessageChannel();
+    this.#port = port1;
+    port1.onmessage = ({ data }) => this.#become(data.ready ? 'ready' : 'gone');
+    port1.postMessage(start);
+    this.#worker = startThread(port2, () => this.#become('gone'));
+    this.#worker.catch(() => this.#become('gone'));
   }
 
   /** @param {'ready' | 'gone'} state */
@@ -85,7 +135,8 @@ class Thread {
   }
 
   async detach() {
-    (await this.#worker).detach();
+    /** @type {any} */ (this.#port).unref?.();
+    await (await this.#worker).detach();
   }
 
   /** Resolves when it has returned from the core, which has let it go already. @param {number} patienceMs */
@@ -94,6 +145,7 @@ class Thread {
   }
 
   async terminate() {
+    this.#port.close();
     await (await this.#worker.catch(() => undefined))?.terminate();
   }
 }
@@ -101,17 +153,16 @@ class Thread {
 export class Threads {
   #core;
   /** @type {Thread[]} */ #threads = [];
-  #endWithParent;
+  #startThread;
   #running = false;
 
   /**
    * @param {import('./abi.js').Core} core bound
-   * @param {boolean} endWithParent the worker that this runs in is terminated after the engine. Then its own are
-   *   left to end with it: Chromium forgets both when the one terminates while the other does.
+   * @param {StartThread} [startThread] what starts them, if not this thread
    */
-  constructor(core, endWithParent) {
+  constructor(core, startThread = startHere) {
     this.#core = core;
-    this.#endWithParent = endWithParent;
+    this.#startThread = startThread;
   }
 
   /**
@@ -123,7 +174,7 @@ export class Threads {
     const lost = () => {
       if (this.#running) this.#core.threadLost();
     };
-    for (let i = 1; i < count; i++) this.#threads.push(new Thread(this.#core.threadStart(i), lost));
+    for (let i = 1; i < count; i++) this.#threads.push(new Thread(this.#core.threadStart(i), this.#startThread, lost));
     const threads = this.#threads;
     await atMost(Promise.all(threads.map((thread) => thread.change())), START_PATIENCE_MS);
     if (threads.every(({ state }) => state === 'ready')) {
@@ -146,7 +197,7 @@ export class Threads {
     await Promise.all(
       threads.map(async (thread) => {
         await thread.returned(patienceMs);
-        if (!this.#endWithParent) await thread.terminate();
+        await thread.terminate();
       }),
     );
   }

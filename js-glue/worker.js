@@ -3,6 +3,7 @@
 import { LocalBackend } from './backend.js';
 import { LinealError } from './errors.js';
 import { Rpc, Transfer, portOf } from './rpc.js';
+import { threadsThere } from './threads.js';
 
 /** @param {any} target */
 function serve(target) {
@@ -11,6 +12,8 @@ function serve(target) {
   const streams = new Map();
   let nextStream = 1;
 
+  const threads = threadsThere(() => rpc);
+
   /** @param {{ parts: any, options: any, progress: boolean }} args @param {AbortSignal} signal */
   const opening = ({ parts, options, progress }, signal) =>
     /** @type {const} */ ([
@@ -18,7 +21,7 @@ function serve(target) {
       options,
       {
         signal,
-        endsWithWorker: true,
+        startThread: threads.startThread,
         onProgress: progress ? (/** @type {unknown} */ p) => rpc.notify('progress', p) : undefined,
         remoteRead: (/** @type {number} */ id, /** @type {number} */ offset, /** @type {number} */ length) =>
           rpc.call('read', { id, offset, length }, signal),
@@ -58,6 +61,7 @@ function serve(target) {
   };
 
   const rpc = new Rpc(portOf(target), {
+    ...threads.handlers,
     explain: (args, signal) => backend.explain(...opening(args, signal)),
     inspect: (args, signal) => backend.inspect(...opening(args, signal)),
     openTokenizer: (args, signal) => backend.openTokenizer(...opening(args, signal)),

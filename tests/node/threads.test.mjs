@@ -144,10 +144,19 @@ for (const how of ['sound', 'damaged']) {
   for (const threads of [2, 4]) {
     test(`after a trap that left memory ${how}: close() with ${threads} threads is prompt, and leaves no worker`, async () => {
       await withTrap(async (trap) => {
+        const ports = [];
+        const { MessageChannel: Channel } = globalThis;
+        globalThis.MessageChannel = class extends Channel {
+          constructor() {
+            super();
+            ports.push(this.port1);
+          }
+        };
         const model = await open(BUNDLED, cores(threads));
+        globalThis.MessageChannel = Channel;
         assert.equal((await generate(model, 'In the beginning', { maxTokens: 5 })).text, ' of the LORD, and');
         let returned = 0;
-        for (const worker of workers) worker.on('message', ({ ready }) => { if (!ready) returned++; });
+        for (const port of ports) port.addEventListener('message', ({ data }) => { if (data.ready === false) returned++; });
         trap(how);
         await assert.rejects(model.generate('And').done, { code: 'INTERNAL', message: /core stopped in eval/ });
         await assert.rejects(model.memory(), { code: 'INTERNAL' });
@@ -194,11 +203,38 @@ test('threads that do not start: one computes, and the explanation says so', asy
   await model.close();
 });
 
-test('threads inside a worker of ours: worker: true', async () => {
-  const model = await open(BUNDLED, { ...cores(2), worker: true });
-  assert.equal(model.info.threads, 2);
-  assert.equal((await generate(model, 'In the beginning', { maxTokens: 5 })).text, ' of the LORD, and');
-  await model.close();
+test('threads of an engine in a worker of ours: not below that worker, and none is left', async () => {
+  for (let i = 0; i < 5; i++) {
+    const model = await open(BUNDLED, { ...cores(3), worker: true });
+    assert.equal(model.info.threads, 3);
+    assert.equal(workers.size, 3, 'all are started by this thread');
+    if (i === 0) assert.equal((await generate(model, 'In the beginning', { maxTokens: 5 })).text, ' of the LORD, and');
+    await model.close();
+    assert.equal(workers.size, 0);
+  }
+});
+
+for (const [killed, code] of [[0, 'WORKER_FAILED'], [1, 'THREAD_LOST']]) {
+  test(`an engine in a worker of ours: ${killed ? 'a thread of it' : 'the worker'} is killed: ${code}, and none is left`, async () => {
+    const model = await open(BUNDLED, { ...cores(3), worker: true });
+    assert.equal((await generate(model, 'In the beginning', { maxTokens: 5 })).text, ' of the LORD, and');
+    const [...all] = workers;
+    await all[killed].terminate();
+    await assert.rejects(model.generate('And').done, { code });
+    await model.close();
+    assert.equal(workers.size, 0);
+  });
+}
+
+test('an open in a worker of ours that fails, or is aborted, leaves no worker', async () => {
+  const options = { ...cores(3), worker: true };
+  const bytes = ggufBytes(tinyLlama());
+  await assert.rejects(open(bytes.subarray(0, bytes.length - 100), options), { code: 'GGUF_TRUNCATED' });
+  assert.equal(workers.size, 0);
+  const controller = new AbortController();
+  const onProgress = ({ phase }) => phase === 'weights' && controller.abort();
+  await assert.rejects(open(bytes, { ...options, signal: controller.signal, onProgress }), { code: 'ABORTED' });
+  assert.equal(workers.size, 0);
 });
 
 /** Runs node with the arguments; {code, out}. */

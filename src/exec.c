@@ -205,6 +205,7 @@ void op_attn(const lnl_exec *x, const operands *o) {
       .v = kv_v(x->kv, layer->state_index),
       .kv = {kv_attn(x->kv->types.k), kv_attn(x->kv->types.v)},
       .causal = hp->causal,
+      .finite = kv_is_finite(x->kv),
       .n_ctx = x->kv->n_ctx,
       .n_head = hp->n_head,
       .n_kv_head = hp->n_kv_head,

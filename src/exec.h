@@ -11,7 +11,7 @@
 typedef struct lnl_exec {
   const lnl_plan *plan;
   const lnl_model *model;
-  const lnl_kv *kv;
+  lnl_kv *kv;
   const float *inverse_freq; /* [ROPE_SET_COUNT][n_rot / 2]: base ^ (-2i / n_rot) */
   uint8_t *slab;             /* at least plan->slab_bytes, 64-byte aligned */
   lnl_pool *pool;            /* who computes; may have one thread */

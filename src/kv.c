@@ -46,13 +46,16 @@ float *kv_conv(const lnl_kv *kv, uint32_t layer) {
   return (float *)(void *)(kv->conv + layer * kv->conv_stride);
 }
 
-void kv_store(const lnl_kv *kv, uint32_t layer, uint32_t position, const float *k, const float *v) {
+void kv_store(lnl_kv *kv, uint32_t layer, uint32_t position, const float *k, const float *v) {
   LNL_ASSERT(position < kv->n_ctx);
-  attn_kv_store(kv_k(kv, layer), kv_attn(kv->types.k), ATTN_K, kv->n_ctx, kv->n_kv_head, kv->d_head, position,
-                k);
-  attn_kv_store(kv_v(kv, layer), kv_attn(kv->types.v), ATTN_V, kv->n_ctx, kv->n_kv_head, kv->d_value,
-                position, v);
+  const bool k_finite = attn_kv_store(kv_k(kv, layer), kv_attn(kv->types.k), ATTN_K, kv->n_ctx, kv->n_kv_head,
+                                      kv->d_head, position, k);
+  const bool v_finite = attn_kv_store(kv_v(kv, layer), kv_attn(kv->types.v), ATTN_V, kv->n_ctx, kv->n_kv_head,
+                                      kv->d_value, position, v);
+  if (!k_finite || !v_finite) __atomic_store_n(&kv->has_infinite, 1, __ATOMIC_RELAXED);
 }
+
+bool kv_is_finite(const lnl_kv *kv) { return !__atomic_load_n(&kv->has_infinite, __ATOMIC_RELAXED); }
 
 const char *kv_type_name(kv_type type) {
   static const char *const names[KV_TYPE_COUNT] = {"auto", "f32", "f16", "q8_0", "q4_0"};

@@ -166,7 +166,7 @@ void EXPORT(kernel_attn)(const float *q, const void *k, const void *v, float *ou
   a.q = q, a.k = k, a.v = v, a.out = out, a.scratch = scratch;
   a.n_head = a.head_end = n_head, a.n_kv_head = n_kv_head;
   a.d_head = a.d_value = d_head, a.n_ctx = n_ctx, a.kv[ATTN_K] = a.kv[ATTN_V] = (attn_kv)kv;
-  a.causal = true, a.n_tok = n_tok, a.position = n_key - n_tok;
+  a.causal = a.finite = true, a.n_tok = n_tok, a.position = n_key - n_tok;
   a.q_stride = a.out_stride = n_head * d_head;
   a.scale = 0.125f;
   attn(&a);

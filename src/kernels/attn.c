@@ -440,7 +440,7 @@ static void attn_float(const lnl_attn *a, uint32_t kv_head, attn_row *rows, uint
   for (uint32_t at = tiles.begin; at < tiles.end; at += ATTN_TILE) {
     const uint32_t count = u32_min(tiles.end - at, ATTN_TILE);
     const float_part keys = part_at(a, ATTN_K, first + at, n), values = part_at(a, ATTN_V, first + at, n);
-    const bool finite = part_is_finite(&keys, 0, count) && part_is_finite(&values, 0, count);
+    const bool finite = a->finite || (part_is_finite(&keys, 0, count) && part_is_finite(&values, 0, count));
     tile_read(&tile, &keys, wide, count, a, kv_head, at);
     for (uint32_t r = 0, m; r < n; r += m) {
       m = u32_min(n - r, ATTN_QUAD);

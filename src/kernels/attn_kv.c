@@ -1,6 +1,7 @@
 /* How the key-value cache of a layer is laid out, and written. */
 #include "kernels.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "../forms/form_impl.h"
@@ -38,9 +39,17 @@ static void put_v4(uint8_t *units, uint32_t i, const int8_t *codes) {
   for (uint32_t v = 0; v < KV_BLOCK / 2; v++) to[2 * v] = nibbles(codes[v], codes[v + 16]);
 }
 
-void attn_kv_store(void *kv_data, attn_kv kv, attn_part part, uint32_t n_ctx, uint32_t n_kv_head, uint32_t d,
+/* Whether all are finite as halves: those that round to 2^16 are not. */
+static bool fit_halves(const float *x, size_t n) {
+  bool fit = true;
+  for (size_t i = 0; i < n; i++) fit = fit && fabsf(x[i]) < 65520;
+  return fit;
+}
+
+bool attn_kv_store(void *kv_data, attn_kv kv, attn_part part, uint32_t n_ctx, uint32_t n_kv_head, uint32_t d,
                    uint32_t position, const float *row) {
   if (kv == ATTN_F32 || kv == ATTN_F16) {
+    const bool finite = kv == ATTN_F32 || fit_halves(row, (size_t)n_kv_head * d);
     for (uint32_t head = 0; head < n_kv_head; head++, row += d) {
       const size_t at = ((size_t)head * n_ctx + position) * d;
       if (kv == ATTN_F16) {
@@ -49,7 +58,7 @@ void attn_kv_store(void *kv_data, attn_kv kv, attn_part part, uint32_t n_ctx, ui
         memcpy((float *)kv_data + at, row, d * sizeof(float));
       }
     }
-    return;
+    return finite;
   }
   static void (*const put[2][2])(uint8_t *, uint32_t, const int8_t *) = {{put_k8, put_v8}, {put_k4, put_v4}};
   const uint32_t blocks = blocks_of(d), i = position % KV_GROUP;
@@ -68,6 +77,7 @@ void attn_kv_store(void *kv_data, attn_kv kv, attn_part part, uint32_t n_ctx, ui
       put[kv == ATTN_Q4_0][part](block + SCALE_BYTES, i, codes);
     }
   }
+  return true;
 }
 
 /* What put_* have put. */

@@ -70,9 +70,10 @@ static inline uint32_t kv_group_count(uint32_t n_ctx) {
 }
 /* Bytes of a layer's K or V. */
 uint64_t attn_kv_bytes(attn_kv kv, uint32_t n_ctx, uint32_t n_kv_head, uint32_t d);
-/* Writes the row of one position, [n_kv_head, d], where attn reads it. which: K or V. */
+/* Writes the row of one position, [n_kv_head, d], where attn reads it. which: K or V. False: some
+ * of it became a half that is not finite (see lnl_attn.finite). */
 typedef enum attn_part { ATTN_K, ATTN_V } attn_part;
-void attn_kv_store(void *kv_data, attn_kv kv, attn_part part, uint32_t n_ctx, uint32_t n_kv_head, uint32_t d,
+bool attn_kv_store(void *kv_data, attn_kv kv, attn_part part, uint32_t n_ctx, uint32_t n_kv_head, uint32_t d,
                    uint32_t position, const float *row);
 /* count positions of one head of a cache of blocks as floats, [count, d]. */
 void attn_kv_widen(float *out, const void *kv_data, attn_kv kv, attn_part part, uint32_t n_ctx, uint32_t d,
@@ -93,6 +94,7 @@ float attn_kv_value(const void *kv_data, attn_kv kv, attn_part part, uint32_t n_
  *             neither position nor window matters
  *   window:   the token at position p sees keys above p - window only; 0: all
  *   softcap:  a score s becomes softcap * tanh(s / softcap); 0: it stays
+ *   finite:   no half of k and v that a token sees is infinite or NaN: it is not looked for
  *   sinks:    [n_head], a further logit of each head that takes part in the
  *             softmax but has no value; -infinity: no part. NULL: none
  * Scores are q . k * scale, then softcap. The result of a token is the same to
@@ -109,7 +111,7 @@ typedef struct lnl_attn {
   const float *q;
   const void *k, *v;
   attn_kv kv[2]; /* by attn_part */
-  bool causal;
+  bool causal, finite;
   uint32_t n_ctx; /* positions that k and v have room for */
   uint32_t n_head, n_kv_head, d_head, d_value, head_begin, head_end;
   uint32_t n_tok, q_stride, out_stride, position, n_key, window;

@@ -819,6 +819,13 @@ static lnl_status check_attn_pair(attn_shape s, attn_features f, attn_kv kv_k, a
   LNL_TRY(check_attn_rows(&a, keys, values, "best", error));
   LNL_TRY(check_attn_parts(&a, error));
   attn(&a);
+  float *looked_for = floats(n_out, false);
+  memcpy(looked_for, a.out, n_out * sizeof(float));
+  a.finite = true;
+  attn(&a);
+  CHECK(!memcmp(a.out, looked_for, n_out * sizeof(float)), "%s: not the same when known to be finite",
+        attn_text(&a));
+  a.finite = false;
   if (a.n_tok > 1) LNL_TRY(check_attn_unseen(&a, k, v, a.position + a.n_tok / 2, error));
   if (a.n_tok > 1 && a.window && a.window < a.n_key) {
     attn(&a);
@@ -848,7 +855,9 @@ static lnl_status check_attn_special(attn_kv kv, uint32_t d, lnl_error *error) {
           for (uint32_t i = 0; i < d; i++) row[i] = case_uniform(-1, 1);
           if (p == at && where == (int)part) row[d - 1] = part == ATTN_K ? NAN : INFINITY;
           if (p == at && where == 3) row[0] = 0x1p-130f; /* nothing wrong with it */
-          attn_kv_store(cache[part], kv, part, a.n_ctx, 1, d, p, row);
+          const bool finite = attn_kv_store(cache[part], kv, part, a.n_ctx, 1, d, p, row);
+          CHECK(finite == (kv != ATTN_F16 || p != at || where != (int)part), "%s position %u: finite %d",
+                kv_names[kv], p, finite);
         }
       }
       if (where == 2) q[d / 2] = NAN;

@@ -223,6 +223,34 @@ static void test_quantised_caches_stay_near(void **state) {
   free(file.data);
 }
 
+/* Attention takes halves to be finite until one is written that is not. */
+static void test_what_is_infinite_in_a_cache_shows(void **state) {
+  (void)state;
+  tiny_config c = tiny_default();
+  tiny_file file = tiny_write(&c);
+  const float fits[2] = {65519, -65519}, infinite[3] = {65520, -INFINITY, NAN};
+  for (kv_type kv = KV_F32; kv <= KV_F16; kv++)
+    for (uint32_t i = 0; i < 5; i++) {
+      lnl_engine *e = open_tiny(&file, (lnl_plan_options){.kv = kv}, true);
+      free(last_logits(e, &file, false));
+      float row[64] = {0};
+      assert_true(c.n_kv_head * c.d_head <= 64);
+      row[c.d_head - 1] = i < 2 ? fits[i] : infinite[i - 2];
+      kv_store(&e->kv, 0, 1, (float[64]){0}, row);
+      assert_int_equal(kv_is_finite(&e->kv), kv == KV_F32 || i < 2);
+      int32_t longer[PROMPT + 1];
+      memcpy(longer, prompt, sizeof prompt);
+      longer[PROMPT] = prompt[0];
+      assert_int_equal(lnl_prompt(e, longer, PROMPT + 1, true), PROMPT);
+      assert_int_equal(tiny_eval(e, &file), LNL_OK);
+      uint32_t rows;
+      const float *logits = lnl_logits(e, &rows);
+      assert_int_equal(isnan(logits[1]), i > 2 || (i == 2 && kv == KV_F16));
+      lnl_close(e);
+    }
+  free(file.data);
+}
+
 static void test_mapped_weights_give_the_same_logits(void **state) {
   (void)state;
   tiny_config c = tiny_default();
@@ -521,6 +549,7 @@ int main(void) {
       cmocka_unit_test(test_the_same_of_every_cache_type),
       cmocka_unit_test(test_quantised_caches_stay_near),
       cmocka_unit_test(test_mapped_weights_give_the_same_logits),
+      cmocka_unit_test(test_what_is_infinite_in_a_cache_shows),
       cmocka_unit_test(test_half_vectors_are_widened_in_place),
 #ifdef LNL_DEBUG
       cmocka_unit_test(test_the_slab_is_poisoned),

@@ -7,7 +7,8 @@ import fs from 'node:fs';
 import { test } from 'node:test';
 import { LinealError, chromeTrace, explain, inspect, memoryMap, modelCache, open, openTokenizer } from '../../js-glue/index.js';
 import { messageOf } from '../../js-glue/errors.js';
-import { BUNDLED, CLI } from '../lib/fixtures.mjs';
+import { BUNDLED, CLI, MODULES, generate } from '../lib/fixtures.mjs';
+import { ggufBytes, tinyLlama } from '../lib/gguf-write.mjs';
 
 const bytes = fs.readFileSync(BUNDLED);
 
@@ -136,3 +137,33 @@ test('the command line: an empty --out is refused before the work, a misspelt op
   assert.match(lineal('explain', BUNDLED, '--zzz').stderr, /Unknown option '--zzz'\n/);
   assert.match(lineal('explain', BUNDLED, '--memory', '0').stderr, /--memory is a number of bytes, .* from 1 to \d+, not '0'\n/);
 });
+
+/** A model whose first layer has this as a key, or a value, of every token. */
+function modelWith(which, value) {
+  const made = tinyLlama({ bias: true, n_kv_head: 2 });
+  const tensor = made.tensors.find(({ name }) => name === `blk.0.attn_${which}.bias`);
+  const { values } = tensor;
+  tensor.values = () => {
+    const out = values();
+    out[out.length - 3] = value;
+    return out;
+  };
+  return ggufBytes(made);
+}
+
+for (const module of MODULES) {
+  test(`${module}: a key or a value beyond 16-bit floats is an error with such a cache, and none with another`, async () => {
+    for (const which of ['k', 'v'])
+      for (const [value, kvType, code] of [
+        [6e4, 'f16', 'ok'], [-7e4, 'f16', 'NOT_NUMBERS'], [7e4, 'f16', 'NOT_NUMBERS'], [7e4, 'f32', 'ok'], [7e4, { k: 'f16', v: 'f32' }, which === 'k' ? 'NOT_NUMBERS' : 'ok'],
+      ])
+        for (const prompt of [[1, 30], [1, ...Array(60).fill(31)]]) {
+          const what = `attn_${which} ${value} in ${JSON.stringify(kvType)}, ${prompt.length} tokens`;
+          const got = await outcome(what, async () => {
+            const model = await open(modelWith(which, value), { module, kvType, context: 64, worker: false });
+            await generate(model, prompt, { maxTokens: 3, ignoreEos: true }).finally(() => model.close());
+          });
+          assert.equal(got, code, what);
+        }
+  });
+}

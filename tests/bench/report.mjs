@@ -134,22 +134,45 @@ function skipList(run, records) {
   return [...(run.missing ?? []).map(({ peer, reason }) => `- ${peer}: ${reason}`), ...skips].join('\n');
 }
 
-function machineText(run) {
+/** The commit of the run, and what of the records was measured at another. */
+function commitText(run, records) {
+  const older = new Map();
+  for (const { kind, model, quant, section, commit } of records) {
+    if (commit === undefined || commit === run.versions.commit) continue;
+    const name = section ?? kind;
+    if (!older.has(commit)) older.set(commit, new Set());
+    older.get(commit).add(name === 'speed' ? `${model} ${quant}` : name);
+  }
+  const all = [run.versions.commit, ...[...older].map(([commit, what]) => `at ${commit}: ${[...what].join(', ')}`)];
+  return all.filter(Boolean).join('; ');
+}
+
+function machineText(run, records) {
   const { machine, versions } = run;
+  const commits = commitText(run, records);
   return [
     `- machine: ${machine.cpu}, ${machine.cores} cores, ${(machine.memoryBytes / 2 ** 30).toFixed(0)} GiB, ${machine.system}; ${machine.flags.join(', ')}`,
-    `- versions: lineal ${versions.lineal}${versions.commit ? ` (${versions.commit})` : ''}, Chromium ${versions.chromium ?? '-'}, ` +
+    `- versions: lineal ${versions.lineal}${commits ? ` (${commits})` : ''}, Chromium ${versions.chromium ?? '-'}, ` +
       `Node ${versions.node ?? '-'}, wllama ${versions.wllama ?? '-'}, node-llama-cpp ${versions.native ?? '-'}`,
     `- ${run.date.slice(0, 16).replace('T', ' ')} UTC; ${run.options.runs} runs each${run.options.boost ? ', raised priority' : ''}; load average ${run.load.toFixed(1)} at the start`,
   ].join('\n');
 }
 
-/** The newest record of each thing measured, of all runs given, oldest first. */
+/** The records of runs on the machine of the last run, each with the commit of its run. */
+function ofOneMachine(records) {
+  const last = records.findLast((r) => r.kind === 'run');
+  let run;
+  return records.flatMap((r) => {
+    if (r.kind === 'run') run = r;
+    return r !== run && run?.machine.cpu === last.machine.cpu ? { ...r, commit: run.versions.commit } : [];
+  });
+}
+
+/** The newest record of each thing measured on the machine of the last run, of all runs given, oldest first. */
 export function newest(records) {
   const kept = new Map();
   const about = (r, ...more) => [r.kind === 'skip' ? r.section : r.kind, r.model, r.quant, ...more].join('|');
-  for (const r of records) {
-    if (r.kind === 'run') continue;
+  for (const r of ofOneMachine(records)) {
     // what was skipped as a whole gives way to a later measurement of any part of it
     if (r.kind !== 'skip') kept.delete(about(r));
     kept.set(r.peer ? about(r, r.peer, r.threads, r.kv) : about(r), r);
@@ -161,7 +184,7 @@ export function newest(records) {
 export function report(run, records) {
   const part = (title, text) => (text ? `### ${title}\n\n${text}\n` : '');
   return [
-    `${machineText(run)}\n`,
+    `${machineText(run, records)}\n`,
     part('What was asked for', targetTable(records)),
     part('Speed', speedTable(records)),
     part('Start', startTable(records)),

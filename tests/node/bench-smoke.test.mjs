@@ -5,6 +5,7 @@ import fs from 'node:fs';
 import { test } from 'node:test';
 import { explain, open } from '../../js-glue/index.js';
 import { QUANTS, SHAPES, bytesPerToken, promptIds, promptText, tensorsOf, writeModel } from '../bench/models.mjs';
+import { newest, report } from '../bench/report.mjs';
 import { generate, temporary } from '../lib/fixtures.mjs';
 import { decode, tensorBytes } from '../lib/gguf-write.mjs';
 
@@ -77,4 +78,23 @@ test('weights have the deviation that they should have', () => {
   const values = decode('Q4_0', new Uint8Array(bytes.subarray(end - tensorBytes('Q4_0', last.shape), end)));
   const deviation = Math.sqrt(values.reduce((sum, v) => sum + v * v, 0) / values.length);
   assert.ok(Math.abs(deviation * Math.sqrt(256) - 1) < 0.05, `deviation ${deviation}`);
+});
+
+test('a report of several runs says what was measured at which commit, and leaves other machines out', () => {
+  const run = (cpu, commit) => ({
+    kind: 'run', date: '2026-11-30T12:00:00Z', load: 0, options: { runs: 5 }, missing: [],
+    machine: { cpu, cores: 2, memoryBytes: 2 ** 34, system: 'Linux', flags: [] }, versions: { lineal: '0.1.0', commit },
+  });
+  const skip = (model, quant, section, reason) => ({ kind: 'skip', model, quant, section, reason });
+  const all = [
+    run('slow', 'aaa'), skip('0.5B', 'Q4_0', 'speed', 'on the slow machine'),
+    run('fast', 'bbb'), skip('135M', 'Q4_0', 'speed', 'first'), skip('1B', 'Q8_0', 'speed', 'only then'), skip('135M', 'Q4_0', 'start', 'too'),
+    run('fast', 'ccc'), skip('135M', 'Q4_0', 'speed', 'again'),
+  ];
+  const records = newest(all);
+  assert.deepEqual(records.map(({ reason, commit }) => `${reason} ${commit}`).sort(), ['again ccc', 'only then bbb', 'too bbb']);
+  const text = report(all.findLast(({ kind }) => kind === 'run'), records);
+  assert.match(text, /lineal 0\.1\.0 \(ccc; at bbb: 1B Q8_0, start\)/);
+  assert.ok(!text.includes('slow'), text);
+  assert.match(report(all[0], newest(all.slice(0, 2))), /lineal 0\.1\.0 \(aaa\),/);
 });

@@ -135,7 +135,6 @@ function isRemote(source) {
 
 /** @param {Values} values */
 function headerOptions(values) {
-  if (values.cache === '') throw usage("--cache takes a folder, not ''");
   const kept = ['cache', 'verify', 'sha256'].find((name) => values[name] !== undefined);
   if (values['no-cache'] && kept) throw usage(`--${kept} and --no-cache do not go together`, `leave out one of them${kept === 'sha256' ? ': what is not kept is not hashed as a whole' : ''}`);
   return {

@@ -67,6 +67,12 @@ function rule(text, name) {
 }
 
 /** @param {string} text @param {string} name */
+function folder(text, name) {
+  if (text === '') throw usage(`--${name} takes a folder, not ''`);
+  return text;
+}
+
+/** @param {string} text @param {string} name */
 function threads(text, name) {
   return text === 'auto' ? 'auto' : positive(text, name);
 }
@@ -150,6 +156,7 @@ export const OPTIONS = {
   cache: {
     type: 'string',
     value: 'DIR',
+    parse: folder,
     help: "where models from URLs are kept (default: the user's cache folder)",
   },
   'no-cache': { type: 'boolean', help: 'keep nothing of what is downloaded, and use nothing that was kept' },

@@ -34,8 +34,15 @@ export function isNear(off, letters) {
   return off <= Math.min(MOST_OFF, letters / LETTERS_FOR_ONE);
 }
 
+/** How many letters two words begin with together. @param {string} a @param {string} b */
+function begins(a, b) {
+  let i = 0;
+  while (i < a.length && a[i] === b[i]) i++;
+  return i;
+}
+
 /**
- * The nearest, if it is near.
+ * The nearest, if it is near; of those equally far the one that begins like it.
  * @param {string} word
  * @param {readonly string[]} known
  */
@@ -43,6 +50,6 @@ export function nearest(word, known) {
   const [found] = known
     .map((name) => ({ name, off: distance(word, name) }))
     .filter(({ name, off }) => isNear(off, Math.max(name.length, word.length)))
-    .sort((a, b) => a.off - b.off);
+    .sort((a, b) => a.off - b.off || begins(word, b.name) - begins(word, a.name));
   return found?.name;
 }

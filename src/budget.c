@@ -228,9 +228,9 @@ static uint32_t make_suggestions(const lnl_engine *e, budget_suggestion out[BUDG
     budget_suggestion *more = &s.out[s.count++];
     *more = (budget_suggestion){.code = "MORE_MEMORY", .sufficient = true};
     fmt_print(more->text, sizeof more->text,
-              "allow %.1f MiB of memory instead of %.1f MiB (%llu bytes are needed)",
-              (double)(enough + 52428) / 0x1p20, (double)e->budget.limit_bytes / 0x1p20,
-              (unsigned long long)enough);
+              "allow %.1f MiB of memory (%llu bytes are needed, %llu are allowed)",
+              (double)(enough + 52428) / 0x1p20, (unsigned long long)enough,
+              (unsigned long long)e->budget.limit_bytes);
   }
   if (e->address.lacking) {
     s.out[s.count++] = (budget_suggestion){

@@ -334,6 +334,7 @@ test('usage errors: code, remedy, exit code 1, in JSON too', async () => {
     [['explain', BUNDLED, '--threads', '99999'], /^--threads is/],
     [['explain', 'http://h/m.gguf', '--sha256', 'ab'], /^--sha256 is/],
     [['explain', 'http://h/m.gguf', '--cache', ''], /^--cache takes a folder/],
+    [['cache', 'list', '--cache', ''], /^--cache takes a folder/],
     ...[['--sha256', 'a'.repeat(64)], ['--verify'], ['--cache', 'x']].map((more) =>
       [['explain', 'http://h/m.gguf', '--no-cache', ...more], new RegExp(`^${more[0]} and --no-cache do not go together`)]),
     [['explain', BUNDLED, 'two'], /'two'/],

@@ -164,7 +164,7 @@ test('suggestions look beyond 4 GiB, and are true', { skip }, async () => {
   assert.ok(followed.fits && followed.total_bytes > 5.9 * GIB);
   const little = await explain(far, { ...asked, memory: '3GiB' });
   const more = little.suggestions.find(({ code }) => code === 'MORE_MEMORY');
-  const [, bytes] = /\((\d+) bytes are needed\)/.exec(more.text);
+  const [, bytes] = /\((\d+) bytes are needed/.exec(more.text);
   const enough = await explain(far, { ...asked, memory: Number(bytes) });
   assert.deepEqual([enough.fits, enough.address.bits], [more.sufficient, 64]);
 });

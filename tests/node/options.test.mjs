@@ -246,6 +246,7 @@ test('an option that there is not: the nearest is told, if any is like it, and a
   await assert.rejects(modelCache.list({ dir: '/x' }), { code: 'BAD_ARGUMENT' });
   assert.equal(nearest('', ['a', 'b']), undefined);
   assert.equal(nearest('a', []), undefined);
+  assert.equal(nearest('tread', ['stream', 'threads']), 'threads', 'of those equally far the one that begins like it');
 });
 
 test('prompts and ids', () => {

@@ -21,6 +21,8 @@ const REMEDIES = {
   ABORTED: 'start it again when wanted',
   BUSY: 'wait for the running generation to end, or abort it; open the model twice to run two at once',
   CLOSED: 'open the model again',
+  NOT_NUMBERS:
+    'the weights are damaged, or keys and values are beyond a cache of 16 bits: download the file again, or hold the cache in f32',
   NO_LOGITS: 'open the model without embeddings: true; an embedding model cannot generate at all',
   NO_EMBEDDINGS: 'open the model with embeddings: true',
   BAD_ARGUMENT: 'see the documented values of the option that the message names',

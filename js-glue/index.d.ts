@@ -360,7 +360,10 @@ export interface ExplainOptions {
   threads?: number | 'auto';
   /** Overrides of the probed capabilities. */
   host?: Partial<HostCapabilities>;
-  /** Run in a worker. Default: true in a browser page, false elsewhere. */
+  /**
+   * Run in a worker. Default: true in a browser page, false elsewhere. In Node the worker keeps the
+   * program alive until the model is closed.
+   */
   worker?: boolean;
   /** Rejects with the code ABORTED. */
   signal?: AbortSignal;

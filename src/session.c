@@ -155,7 +155,8 @@ int32_t lnl_sample(lnl_engine *e) {
   int32_t id = sample_next(&e->sampler, logits, n_vocab, e->history + e->n_total - recent, recent);
   /* NaN never wins, so it is the winner's only when there is nothing else. */
   if (isnan(logits[id])) {
-    return error_set(&e->error, LNL_NOT_NUMBERS, "after token %u every logit is NaN", e->n_past);
+    return error_set(&e->error, LNL_NOT_NUMBERS, "after token %u every logit is NaN%s", e->n_past,
+                     kv_is_finite(&e->kv) ? "" : ": a key or a value is beyond the 16 bits of the cache");
   }
   if (e->n_total < e->options.n_ctx) {
     e->history[e->n_total++] = id;

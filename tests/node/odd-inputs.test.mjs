@@ -164,6 +164,11 @@ for (const module of MODULES) {
             await generate(model, prompt, { maxTokens: 3, ignoreEos: true }).finally(() => model.close());
           });
           assert.equal(got, code, what);
+          const scored = await outcome(`score of ${what}`, async () => {
+            const model = await open(modelWith(which, value), { module, kvType, context: 64, worker: false, allLogits: true });
+            await model.score(prompt).finally(() => model.close());
+          });
+          assert.equal(scored, code, `score of ${what}`);
         }
   });
 }

@@ -398,7 +398,6 @@ export class Engine {
       this.#checkLogits();
       this.#checkCount(ids);
       this.#core.prompt(ids, false);
-      let known = 0;
       for await (const { first, rows } of this.#evaluator.chunksOf(ids.length, signal)) {
         for (let row = 0; row < rows; row++) {
           const i = first + row;
@@ -406,10 +405,9 @@ export class Engine {
           out[i - from] = this.#core.logprob(row, ids[i + 1]);
           if (Number.isNaN(out[i - from]))
             throw new LinealError('NOT_NUMBERS', `the logits after token ${i + 1} are not numbers`);
-          known++;
         }
       }
-      if (known < out.length) {
+      if (out.some(Number.isNaN)) {
         throw new LinealError(
           'BAD_ARGUMENT',
           'score needs the logits of each position, and this model keeps the last only',

@@ -31,9 +31,9 @@ const UNHEARD_PATIENCE_MS = 100;
 
 /** @type {StartThread} in this thread */
 async function startHere(port, onGone) {
-  const { target, detach, terminate } = await startWorker('thread', onGone);
-  target.postMessage(port, [port]);
-  return { detach, terminate };
+  const worker = await startWorker('thread', onGone);
+  worker.target.postMessage(port, [port]);
+  return worker;
 }
 
 /** The threads of an engine in another worker, at the side that started that. */

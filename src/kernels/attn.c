@@ -372,21 +372,6 @@ static void values_seen(const attn_tile *tile, const attn_row *rows, uint32_t r,
     values_n(tile, rows, r + h, 1, (attn_range){u32_max(seen[h].begin, all.end), seen[h].end});
 }
 
-/* Whether all of n halves are finite: halves_4 takes them to be. */
-static VEC_NOINLINE bool halves_are_finite(const uint8_t *src, size_t n) {
-  const v128_t magnitude = vec_opaque_i16(0x7fff);
-  v128_t largest = vec_zero();
-  size_t i = 0;
-  for (; n - i >= 32; i += 32)
-    VEC_UNROLL for (uint32_t j = 0; j < 32; j += 8) largest =
-        wasm_i16x8_max(largest, wasm_v128_and(wasm_v128_load(src + 2 * (i + j)), magnitude));
-  for (; n - i >= 8; i += 8)
-    largest = wasm_i16x8_max(largest, wasm_v128_and(wasm_v128_load(src + 2 * i), magnitude));
-  bool finite = !wasm_v128_any_true(wasm_i16x8_ge(largest, wasm_i16x8_splat(0x7c00)));
-  for (; i < n; i++) finite = finite && (load_u16(src + 2 * i) & 0x7fff) < 0x7c00;
-  return finite;
-}
-
 /* Keys or values of a tile, from its first position on. */
 typedef struct float_part {
   const uint8_t *data; /* of blocks: all of them */
@@ -421,7 +406,7 @@ static void tile_read(attn_tile *tile, const float_part *part, float *wide, uint
 /* Whether what a row sees of it is finite; of floats that shows by itself. */
 static bool part_is_finite(const float_part *part, uint32_t begin, uint32_t end) {
   return !part->f16 ||
-         halves_are_finite(part->data + (size_t)begin * part->d * 2, (size_t)(end - begin) * part->d);
+         attn_halves_are_finite(part->data + (size_t)begin * part->d * 2, (size_t)(end - begin) * part->d);
 }
 
 /* n rows of a kv head: a tile goes through all of them while it is near. */

@@ -1,7 +1,6 @@
 /* How the key-value cache of a layer is laid out, and written. */
-#include "kernels.h"
+#include "attn_rows.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "../forms/form_impl.h"
@@ -39,21 +38,32 @@ static void put_v4(uint8_t *units, uint32_t i, const int8_t *codes) {
   for (uint32_t v = 0; v < KV_BLOCK / 2; v++) to[2 * v] = nibbles(codes[v], codes[v + 16]);
 }
 
-/* Whether all are finite as halves: those that round to 2^16 are not. */
-static bool fit_halves(const float *x, size_t n) {
-  bool fit = true;
-  for (size_t i = 0; i < n; i++) fit = fit && fabsf(x[i]) < 65520;
-  return fit;
+bool attn_halves_are_finite(const uint8_t *src, size_t n) {
+  bool finite = true;
+  size_t i = 0;
+#if LNL_VEC
+  const v128_t magnitude = vec_opaque_i16(0x7fff);
+  v128_t largest = vec_zero();
+  for (; n - i >= 32; i += 32)
+    VEC_UNROLL for (uint32_t j = 0; j < 32; j += 8) largest =
+        wasm_i16x8_max(largest, wasm_v128_and(wasm_v128_load(src + 2 * (i + j)), magnitude));
+  for (; n - i >= 8; i += 8)
+    largest = wasm_i16x8_max(largest, wasm_v128_and(wasm_v128_load(src + 2 * i), magnitude));
+  finite = !wasm_v128_any_true(wasm_i16x8_ge(largest, wasm_i16x8_splat(0x7c00)));
+#endif
+  for (; i < n; i++) finite = finite && (load_u16(src + 2 * i) & 0x7fff) < 0x7c00;
+  return finite;
 }
 
 bool attn_kv_store(void *kv_data, attn_kv kv, attn_part part, uint32_t n_ctx, uint32_t n_kv_head, uint32_t d,
                    uint32_t position, const float *row) {
   if (kv == ATTN_F32 || kv == ATTN_F16) {
-    const bool finite = kv == ATTN_F32 || fit_halves(row, (size_t)n_kv_head * d);
+    bool finite = true;
     for (uint32_t head = 0; head < n_kv_head; head++, row += d) {
       const size_t at = ((size_t)head * n_ctx + position) * d;
       if (kv == ATTN_F16) {
         f32_to_f16((uint16_t *)kv_data + at, row, d);
+        finite = attn_halves_are_finite((const uint8_t *)kv_data + 2 * at, d) && finite;
       } else {
         memcpy((float *)kv_data + at, row, d * sizeof(float));
       }

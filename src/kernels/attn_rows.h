@@ -1,4 +1,4 @@
-/* What attn.c and attn_block.c share. A row is one query head of one token;
+/* What attn.c, attn_block.c and attn_kv.c share. A row is one query head of one token;
  * rows that read the same kv head go over its keys and values together. */
 #ifndef LNL_ATTN_ROWS_H
 #define LNL_ATTN_ROWS_H
@@ -12,6 +12,9 @@ enum { ATTN_QUAD = 4, ATTN_ROWS = 32 };
 /* The function `name` of so many rows, 1 to ATTN_QUAD, and of a kind. */
 #define ATTN_OF_ROWS(name, n, kind)                                                                          \
   ((n) == 4 ? name##_4_##kind : (n) == 3 ? name##_3_##kind : (n) == 2 ? name##_2_##kind : name##_1_##kind)
+
+/* Whether all of n halves are finite, as the kernels take them to be. */
+bool attn_halves_are_finite(const uint8_t *src, size_t n);
 
 typedef struct attn_range {
   uint32_t begin, end;

@@ -10,7 +10,7 @@ import { describeMachine, firstLine, loadAverage } from './machine.mjs';
 import { QUANTS, SHAPES } from './models.mjs';
 import { overlap } from './overlap.mjs';
 import { buildReadLoop, findPeers, snapshotLineal, startSite } from './peers.mjs';
-import { newest, report } from './report.mjs';
+import { newest, ofOneMachine, report } from './report.mjs';
 import { position, speed, startUp } from './sections.mjs';
 
 const RESULTS = path.join(ROOT, 'build/bench/results.jsonl');
@@ -145,7 +145,7 @@ async function main() {
   const start = performance.now();
   let { run, records } = options.report ? {} : await measure(options);
   if (options.report || options.write) {
-    const all = readResults();
+    const all = ofOneMachine(readResults());
     if (options.report) run = all.findLast((r) => r.kind === 'run');
     if (!run) throw new Error('build/bench/results.jsonl has no run yet');
     if (options.report) records = newest(all);

@@ -158,21 +158,23 @@ function machineText(run, records) {
   ].join('\n');
 }
 
-/** The records of runs on the machine of the last run, each with the commit of its run. */
-function ofOneMachine(records) {
+/** The runs on the machine of the last one, and their records, each with the commit of its run. */
+export function ofOneMachine(records) {
   const last = records.findLast((r) => r.kind === 'run');
   let run;
   return records.flatMap((r) => {
     if (r.kind === 'run') run = r;
-    return r !== run && run?.machine.cpu === last.machine.cpu ? { ...r, commit: run.versions.commit } : [];
+    if (run?.machine.cpu !== last?.machine.cpu) return [];
+    return r === run ? r : { ...r, commit: run?.versions.commit };
   });
 }
 
-/** The newest record of each thing measured on the machine of the last run, of all runs given, oldest first. */
+/** The newest record of each thing measured, of all runs given, oldest first. */
 export function newest(records) {
   const kept = new Map();
   const about = (r, ...more) => [r.kind === 'skip' ? r.section : r.kind, r.model, r.quant, ...more].join('|');
-  for (const r of ofOneMachine(records)) {
+  for (const r of records) {
+    if (r.kind === 'run') continue;
     // what was skipped as a whole gives way to a later measurement of any part of it
     if (r.kind !== 'skip') kept.delete(about(r));
     kept.set(r.peer ? about(r, r.peer, r.threads, r.kv) : about(r), r);

@@ -5,7 +5,7 @@ import fs from 'node:fs';
 import { test } from 'node:test';
 import { explain, open } from '../../js-glue/index.js';
 import { QUANTS, SHAPES, bytesPerToken, promptIds, promptText, tensorsOf, writeModel } from '../bench/models.mjs';
-import { newest, report } from '../bench/report.mjs';
+import { newest, ofOneMachine, report } from '../bench/report.mjs';
 import { generate, temporary } from '../lib/fixtures.mjs';
 import { decode, tensorBytes } from '../lib/gguf-write.mjs';
 
@@ -91,10 +91,10 @@ test('a report of several runs says what was measured at which commit, and leave
     run('fast', 'bbb'), skip('135M', 'Q4_0', 'speed', 'first'), skip('1B', 'Q8_0', 'speed', 'only then'), skip('135M', 'Q4_0', 'start', 'too'),
     run('fast', 'ccc'), skip('135M', 'Q4_0', 'speed', 'again'),
   ];
-  const records = newest(all);
+  const records = newest(ofOneMachine(all));
   assert.deepEqual(records.map(({ reason, commit }) => `${reason} ${commit}`).sort(), ['again ccc', 'only then bbb', 'too bbb']);
   const text = report(all.findLast(({ kind }) => kind === 'run'), records);
   assert.match(text, /lineal 0\.1\.0 \(ccc; at bbb: 1B Q8_0, start\)/);
   assert.ok(!text.includes('slow'), text);
-  assert.match(report(all[0], newest(all.slice(0, 2))), /lineal 0\.1\.0 \(aaa\),/);
+  assert.match(report(all[0], newest(ofOneMachine(all.slice(0, 2)))), /lineal 0\.1\.0 \(aaa\),/);
 });
